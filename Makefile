@@ -35,7 +35,7 @@ else
 
 .NOTPARALLEL:
 .PHONY: $(HARNESS)
-export PG_CONFIG SUITES TESTS JOBS
+export PG_CONFIG PG_MAJOR MAJORS SUITES TESTS JOBS
 
 quickstart check check-majors lint:
 	@test/tool/$@

@@ -14,7 +14,7 @@
 # its binaries, so a cluster that is already there is not touched, two runs at a time do not meet, and
 # nothing but the packages needs root.
 
-MAJORS="18 17 16 15"
+KNOWN_MAJORS="18 17 16 15"
 BUILD_PACKAGES="gcc libc6-dev make"
 
 # The caller's settings must not lead a test to some other server.
@@ -78,7 +78,7 @@ need_packages() {
 
 installed_major() {
 	local major
-	for major in $MAJORS; do
+	for major in $KNOWN_MAJORS; do
 		if has_package "postgresql-$major"; then
 			say "$major"
 			return
@@ -88,7 +88,7 @@ installed_major() {
 
 offered_major() {
 	local major
-	for major in $MAJORS; do
+	for major in $KNOWN_MAJORS; do
 		if apt-cache policy "postgresql-$major" 2>/dev/null | grep -q 'Candidate: [0-9]'; then
 			say "$major"
 			return
@@ -124,7 +124,7 @@ use_server() {
 			refresh_lists
 			major=$(offered_major)
 		fi
-		[ -n "$major" ] || die "apt offers none of PostgreSQL $MAJORS; please set PG_CONFIG"
+		[ -n "$major" ] || die "apt offers none of PostgreSQL $KNOWN_MAJORS; please set PG_CONFIG"
 		install_server "$major"
 		PG_CONFIG=/usr/lib/postgresql/$major/bin/pg_config
 	fi
