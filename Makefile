@@ -97,5 +97,5 @@ endif
 
 # The folder is named too, so that a removed part is noticed.
 $(INSTALL_SCRIPT_BUILT): $(sort $(wildcard sql/part/*.sql)) sql/part udb.control
-	cat $(sort $(wildcard sql/part/*.sql)) >$@.new
-	mv $@.new $@
+	@cat $(sort $(wildcard sql/part/*.sql)) >$@.new
+	@mv $@.new $@
