@@ -47,6 +47,11 @@ has_package() {
 	[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
 
+# Not by "| grep -q": with pipefail, apt-cache dying of a closed pipe would mean no.
+apt_offers() {
+	[[ $(apt-cache policy "$1" 2>/dev/null) =~ Candidate:\ [0-9] ]]
+}
+
 lists_fresh=
 refresh_lists() {
 	[ -z "$lists_fresh" ] || return 0
@@ -89,7 +94,7 @@ installed_major() {
 offered_major() {
 	local major
 	for major in $KNOWN_MAJORS; do
-		if apt-cache policy "postgresql-$major" 2>/dev/null | grep -q 'Candidate: [0-9]'; then
+		if apt_offers "postgresql-$major"; then
 			say "$major"
 			return
 		fi
