@@ -1,0 +1,15 @@
+/* udb: built from sql/part/*.sql; do not edit the concatenation */
+
+-- complain if script is sourced in psql, rather than via CREATE EXTENSION
+\echo Use "CREATE EXTENSION udb" to load this file. \quit
+
+-- First, so that a server that has not preloaded the library says so at once.
+-- version(): the version of the loaded library, as text. Raises nothing.
+CREATE FUNCTION udb.version() RETURNS text
+	LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'udb_version';
+COMMENT ON FUNCTION udb.version() IS
+	'Version of the loaded library';
+
+-- The schema is named after the extension and holds nothing else.
+GRANT USAGE ON SCHEMA udb TO PUBLIC;
+COMMENT ON SCHEMA udb IS 'udb: transactional outbox and feed';

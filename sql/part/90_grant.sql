@@ -1,0 +1,67 @@
+-- Rights -----------------------------------------------------------------
+
+-- grant_role(role, kind): give a role what it needs to act as producer, consumer, worker, admin or
+-- monitor. Raises 22023 for another kind, 42704 for an unknown role. Only for the extension's owner.
+CREATE FUNCTION udb.grant_role("role" regrole, kind text) RETURNS void
+	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+	AS $$
+DECLARE
+	producer CONSTANT text[] := ARRAY[
+		'udb.enqueue(text, jsonb, text, uuid, jsonb)',
+		'udb.enqueue_many(text, jsonb[], text[], uuid[], jsonb[])',
+		'udb.outbox_trigger()'];
+	consumer CONSTANT text[] := ARRAY[
+		'udb.read(text, integer)',
+		'udb.peek(bigint, integer, text[])',
+		'udb.checkpoint(text, bigint)',
+		'udb.wait_for_events(text, interval)',
+		'udb.await_events(text, interval, boolean)',
+		'udb.dead_letter_event(text, bigint, text)',
+		'udb.outbox_stable_seq()',
+		'udb.outbox_max_seq()'];
+	worker CONSTANT text[] := ARRAY[
+		'udb.sweep_outbox_segments()',
+		'udb.sweep_outbox_retention()',
+		'udb.sweep_dead_events()'];
+	monitor CONSTANT text[] := ARRAY[
+		'udb.horizon_holder()',
+		'udb.outbox_stable_seq()',
+		'udb.outbox_max_seq()'];
+	admin CONSTANT text[] := ARRAY[
+		'udb.create_consumer(text, text[], text)',
+		'udb.drop_consumer(text)',
+		'udb.seek_consumer(text, bigint)',
+		'udb.seek_consumer(text, text)',
+		'udb.pause_consumer(text)',
+		'udb.resume_consumer(text)',
+		'udb.redrive_dead_letters(text)'];
+	functions text[];
+	tables text[] := '{}';
+	object text;
+BEGIN
+	CASE kind
+		WHEN 'producer' THEN functions := producer;
+		WHEN 'consumer' THEN functions := consumer;
+		WHEN 'worker' THEN functions := worker;
+		WHEN 'monitor' THEN functions := monitor;
+		WHEN 'admin' THEN functions := producer || consumer || worker || monitor || admin;
+		ELSE
+			RAISE invalid_parameter_value USING
+				MESSAGE = format('unknown kind of role "%s"', kind),
+				HINT = 'Use producer, consumer, worker, admin or monitor.';
+	END CASE;
+	IF kind IN ('monitor', 'admin') THEN
+		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
+			'udb.dead_events', 'udb.outbox_events'];
+	END IF;
+	FOREACH object IN ARRAY functions LOOP
+		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");
+	END LOOP;
+	FOREACH object IN ARRAY tables LOOP
+		EXECUTE format('GRANT SELECT ON %s TO %s', object, "role");
+	END LOOP;
+END
+$$;
+REVOKE EXECUTE ON FUNCTION udb.grant_role(regrole, text) FROM PUBLIC;
+COMMENT ON FUNCTION udb.grant_role(regrole, text) IS
+	'Grant a role what a producer, consumer, worker, admin or monitor needs';

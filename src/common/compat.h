@@ -1,0 +1,112 @@
+/*-------------------------------------------------------------------------
+ *
+ * compat.h
+ *	  The only place that knows how PostgreSQL 15, 16, 17 and 18 differ.
+ *
+ * Copyright (c) 2026, the udb authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef UDB_COMPAT_H
+#define UDB_COMPAT_H
+
+#include "postgres.h"
+#include "access/genam.h"
+#include "catalog/pg_database.h"
+#include "executor/executor.h"
+#include "miscadmin.h"
+#include "storage/lock.h"
+#include "storage/proc.h"
+#include "utils/acl.h"
+#include "utils/wait_event.h"
+
+#if PG_VERSION_NUM < 150000 || PG_VERSION_NUM >= 190000
+#error "udb supports PostgreSQL 15 to 18"
+#endif
+
+/* 18 lets a module tell its name and version (pg_get_loaded_modules()). */
+#if PG_VERSION_NUM >= 180000
+#define UDB_MODULE_MAGIC(n, v) PG_MODULE_MAGIC_EXT(.name = (n), .version = (v))
+#else
+#define UDB_MODULE_MAGIC(n, v) PG_MODULE_MAGIC
+#endif
+
+/* 17 replaced MyProc->pgprocno by MyProcNumber. */
+static inline int
+udb_my_procno(void)
+{
+#if PG_VERSION_NUM >= 170000
+	return MyProcNumber;
+#else
+	return MyProc->pgprocno;
+#endif
+}
+
+/* 16 added onlySummarizing, for updates that touch only BRIN columns. */
+static inline void
+udb_insert_index_tuples(ResultRelInfo *rri, TupleTableSlot *slot, EState *estate)
+{
+#if PG_VERSION_NUM >= 160000
+	(void) ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL, false);
+#else
+	(void) ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL);
+#endif
+}
+
+/* 18 added a place for the index scan's instrumentation. */
+static inline IndexScanDesc
+udb_index_beginscan(Relation heap, Relation index, Snapshot snapshot, int nkeys)
+{
+#if PG_VERSION_NUM >= 180000
+	return index_beginscan(heap, index, snapshot, NULL, nkeys, 0);
+#else
+	return index_beginscan(heap, index, snapshot, nkeys, 0);
+#endif
+}
+
+/* 17 added custom wait events; before, all extensions share one. */
+static inline uint32
+udb_wait_event(uint32 *cache, const char *name)
+{
+#if PG_VERSION_NUM >= 170000
+	if (*cache == 0)
+		*cache = WaitEventExtensionNew(name);
+	return *cache;
+#else
+	return PG_WAIT_EXTENSION;
+#endif
+}
+
+/*
+ * The xid of a lock's holder when that is a prepared transaction which was
+ * recovered at server start, else InvalidTransactionId.  See
+ * MarkAsPreparingGuts() in twophase.c: recovery stores the xid in place of the
+ * local transaction id; a transaction prepared since then keeps the virtual
+ * id of its session.
+ */
+static inline TransactionId
+udb_lock_recovered_xid(const LockInstanceData *lock)
+{
+#if PG_VERSION_NUM >= 170000
+	if (lock->pid != 0 || lock->vxid.procNumber != INVALID_PROC_NUMBER)
+		return InvalidTransactionId;
+	return (TransactionId) lock->vxid.localTransactionId;
+#else
+	if (lock->pid != 0 || lock->backend != InvalidBackendId)
+		return InvalidTransactionId;
+	return (TransactionId) lock->lxid;
+#endif
+}
+
+/* 16 merged the per-object ownership checks into one. */
+static inline bool
+udb_database_owner_check(Oid dboid)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(DatabaseRelationId, dboid, GetUserId());
+#else
+	return pg_database_ownercheck(dboid, GetUserId());
+#endif
+}
+
+#endif							/* UDB_COMPAT_H */

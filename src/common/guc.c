@@ -1,0 +1,92 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc.c
+ *	  Settings of udb: all are defined here, once, while being preloaded.
+ *
+ * Copyright (c) 2026, the udb authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "udb.h"
+
+#include <limits.h>
+
+#include "utils/guc.h"
+
+#include "common/guc.h"
+
+/* How many databases of the cluster may use udb; sizes shared memory. */
+int			udb_max_databases = 16;
+
+/*
+ * For how many consumers, over all databases, shared memory remembers where
+ * to find their row and how far a topic filter has been scanned.  Consumers
+ * beyond that work, only slower.
+ */
+int			udb_max_consumers = 256;
+
+/*
+ * Whether background workers run.  Off is for the administrator who must rule
+ * them out as the cause of something; enqueue and read go on working.
+ */
+bool		udb_worker_enabled = true;
+
+/* How often a database worker looks for work that nobody woke it for. */
+int			udb_worker_interval = 10;
+
+/* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
+bool		udb_notify = true;
+int			udb_notify_interval = 100;
+
+/* Positions in a new segment. */
+int			udb_outbox_segment_size = 1000000;
+
+/* Age at which a segment that every consumer has passed is dropped. */
+int			udb_outbox_retention = 7 * 24 * 60 * 60;
+
+/* Largest payload, uncompressed; protects readers more than the writer. */
+int			udb_outbox_max_payload = 16 * 1024;
+
+void
+udb_guc_init(void)
+{
+	DefineCustomIntVariable("udb.max_databases",
+							"Sets how many databases of this cluster can use udb.",
+							NULL, &udb_max_databases, 16, 1, 10000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.max_consumers",
+							"Sets for how many consumers read positions are cached in shared memory.",
+							"Consumers beyond this number work, but scan more.",
+							&udb_max_consumers, 256, 8, 100000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomBoolVariable("udb.worker",
+							 "Runs background workers.",
+							 NULL, &udb_worker_enabled, true,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.worker_interval",
+							"Sets how often a database worker looks for work unasked.",
+							NULL, &udb_worker_interval, 10, 1, 3600,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomBoolVariable("udb.notify",
+							 "Sends NOTIFY udb_outbox when new events can be read.",
+							 NULL, &udb_notify, true,
+							 PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.notify_interval",
+							"Sets the shortest time between two notifications.",
+							NULL, &udb_notify_interval, 100, 1, 60000,
+							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.outbox_segment_size",
+							"Sets the number of positions in a new outbox segment.",
+							NULL, &udb_outbox_segment_size, 1000000, 100, INT_MAX,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.outbox_retention",
+							"Sets the age at which outbox segments that all consumers have passed are dropped.",
+							"-1 keeps events for ever.",
+							&udb_outbox_retention, 7 * 24 * 60 * 60, -1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.outbox_max_payload",
+							"Sets the largest payload that can be enqueued.",
+							NULL, &udb_outbox_max_payload, 16 * 1024, 1, 128 * 1024,
+							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
+	MarkGUCPrefixReserved("udb");
+}

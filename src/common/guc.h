@@ -1,0 +1,27 @@
+/*-------------------------------------------------------------------------
+ *
+ * guc.h
+ *	  Settings of udb.  Each variable's meaning is told in guc.c.
+ *
+ * Copyright (c) 2026, the udb authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef UDB_GUC_H
+#define UDB_GUC_H
+
+#include "postgres.h"
+
+extern int	udb_max_databases;
+extern int	udb_max_consumers;
+extern bool udb_worker_enabled;
+extern int	udb_worker_interval;
+extern bool udb_notify;
+extern int	udb_notify_interval;
+extern int	udb_outbox_segment_size;
+extern int	udb_outbox_retention;
+extern int	udb_outbox_max_payload;
+
+extern void udb_guc_init(void);
+
+#endif							/* UDB_GUC_H */

@@ -1,0 +1,301 @@
+/*-------------------------------------------------------------------------
+ *
+ * segment.c
+ *	  Segments: the partitions of udb.outbox_events.
+ *
+ * Segments are ordinary tables of the extension's owner, not members of the
+ * extension, so that pg_dump dumps them like any table.  The partition bounds
+ * in the catalog are the only record of which positions a segment holds.
+ *
+ * They are created ahead by demand: none before the first event, which also
+ * keeps a restored dump's segments from colliding with one made too early.
+ * An enqueuer that finds its segment missing asks the worker, whose
+ * transaction is short; creating it in the enqueuer's own transaction would
+ * make all others wait for that one's end.
+ *
+ * Locking: creation takes ShareUpdateExclusiveLock on the parent, which
+ * conflicts with itself only.  Lookups hold AccessShareLock on the parent for
+ * the moment, and keep only locks on the segments they use.
+ *
+ * Copyright (c) 2026, the udb authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "udb.h"
+
+#include "access/genam.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/partition.h"
+#include "catalog/pg_index.h"
+#include "miscadmin.h"
+#include "partitioning/partbounds.h"
+#include "partitioning/partdesc.h"
+#include "storage/lmgr.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+
+#include "common/compat.h"
+#include "common/database.h"
+#include "common/guc.h"
+#include "common/spi.h"
+#include "outbox/segment.h"
+
+/* how long an enqueuer waits for the worker before it helps itself */
+#define WORKER_PATIENCE_MS 5000
+
+int
+udb_segments(UdbSegment **segments)
+{
+	Relation	parent = table_open(udb_relation_oid(&udb_outbox_events), AccessShareLock);
+	PartitionDesc desc = RelationGetPartitionDesc(parent, true);
+	PartitionBoundInfo bounds = desc->boundinfo;
+	int			n = 0;
+
+	*segments = palloc(sizeof(UdbSegment) * Max(desc->nparts, 1));
+
+	/* indexes[i] is the partition whose upper bound is datums[i] */
+	for (int i = 1; desc->nparts > 0 && i < bounds->ndatums; i++)
+	{
+		UdbSegment *segment = &(*segments)[n];
+
+		if (bounds->indexes[i] < 0)
+			continue;
+		segment->relid = desc->oids[bounds->indexes[i]];
+		segment->first = (uint64) DatumGetInt64(bounds->datums[i - 1][0]);
+		segment->end = (uint64) DatumGetInt64(bounds->datums[i][0]);
+		n++;
+	}
+	table_close(parent, AccessShareLock);
+	return n;
+}
+
+bool
+udb_segment_find(uint64 position, UdbSegment *segment)
+{
+	UdbSegment *segments;
+	int			n = udb_segments(&segments);
+	bool		found = false;
+
+	/* the newest one is asked for nearly always */
+	for (int i = n - 1; i >= 0 && !found && position < segments[i].end; i--)
+	{
+		if (position >= segments[i].first)
+		{
+			*segment = segments[i];
+			found = true;
+		}
+	}
+	pfree(segments);
+	return found;
+}
+
+Relation
+udb_segment_open(Oid relid, LOCKMODE lockmode)
+{
+	return try_relation_open(relid, lockmode);
+}
+
+Oid
+udb_segment_index(Relation segment, AttrNumber attno)
+{
+	List	   *indexes = RelationGetIndexList(segment);
+	ListCell   *cell;
+	Oid			result = InvalidOid;
+
+	foreach(cell, indexes)
+	{
+		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(cell)));
+		Form_pg_index index;
+
+		if (!HeapTupleIsValid(tuple))
+			elog(ERROR, "cache lookup failed for index %u", lfirst_oid(cell));
+		index = (Form_pg_index) GETSTRUCT(tuple);
+		if (index->indisunique && index->indisvalid && index->indnkeyatts == 1 &&
+			index->indkey.values[0] == attno &&
+			heap_attisnull(tuple, Anum_pg_index_indpred, NULL))
+			result = index->indexrelid;
+		ReleaseSysCache(tuple);
+		if (OidIsValid(result))
+			break;
+	}
+	list_free(indexes);
+	if (!OidIsValid(result))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("outbox segment \"%s\" has no unique index on column \"%s\"",
+						RelationGetRelationName(segment),
+						get_attname(RelationGetRelid(segment), attno, false))));
+	return result;
+}
+
+bool
+udb_segment_last_event(Relation rel, Snapshot snapshot, int64 *position, TimestampTz *created_at)
+{
+	Relation	index = index_open(udb_segment_index(rel, Anum_event_seq), AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	IndexScanDesc scan = udb_index_beginscan(rel, index, snapshot, 0);
+	bool		found;
+
+	index_rescan(scan, NULL, 0, NULL, 0);
+	found = index_getnext_slot(scan, BackwardScanDirection, slot);
+	if (found)
+	{
+		slot_getallattrs(slot);
+		*position = DatumGetInt64(slot->tts_values[Anum_event_seq - 1]);
+		*created_at = DatumGetTimestampTz(slot->tts_values[Anum_created_at - 1]);
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(index, AccessShareLock);
+	return found;
+}
+
+/* Bounds for a new segment that holds "position". */
+static UdbSegment
+new_bounds(uint64 position, const UdbSegment *segments, int n)
+{
+	UdbSegment	new = {.first = 1};
+	uint64		size = (uint64) udb_outbox_segment_size;
+	int			i = 0;
+
+	while (i < n && segments[i].end <= position)
+		new.first = segments[i++].end;
+
+	/* after a gap in the positions, as a crash leaves it, skip whole segments */
+	if (position >= new.first + size)
+		new.first += (position - new.first) / size * size;
+	new.end = new.first + size;
+	if (i < n && new.end > segments[i].first)
+		new.end = segments[i].first;
+	return new;
+}
+
+/*
+ * Create the segment of a position, unless it exists.  Waits for whoever is
+ * creating one.  Returns whether it did.
+ */
+static bool
+create_segment(uint64 position)
+{
+	UdbSegment	segment;
+	UdbSegment *segments;
+	UdbSpi		spi;
+	char		name[NAMEDATALEN];
+	char	   *sql[3];
+	int			n;
+
+	LockRelationOid(udb_relation_oid(&udb_outbox_events), ShareUpdateExclusiveLock);
+	if (udb_segment_find(position, &segment))
+		return false;
+	n = udb_segments(&segments);
+	segment = new_bounds(position, segments, n);
+	pfree(segments);
+
+	snprintf(name, sizeof(name), "outbox_events_" UINT64_FORMAT, segment.first);
+	sql[0] = psprintf("CREATE TABLE udb.%s (LIKE udb.outbox_events INCLUDING ALL)", name);
+	sql[1] = psprintf("ALTER TABLE udb.%s ADD CONSTRAINT %s_event_id_key UNIQUE (event_id)",
+					  name, name);
+	sql[2] = psprintf("ALTER TABLE udb.outbox_events ATTACH PARTITION udb.%s"
+					  " FOR VALUES FROM (" UINT64_FORMAT ") TO (" UINT64_FORMAT ")",
+					  name, segment.first, segment.end);
+
+	udb_spi_begin(&spi);
+	for (int i = 0; i < (int) lengthof(sql); i++)
+	{
+		int			rc = SPI_execute(sql[i], false, 0);
+
+		if (rc != SPI_OK_UTILITY)
+			elog(ERROR, "unexpected SPI result: %s", SPI_result_code_string(rc));
+	}
+	udb_spi_end(&spi);
+	CommandCounterIncrement();
+	return true;
+}
+
+/* Ask the worker for the segment of a position, and wait for it a while. */
+static bool
+ask_worker(UdbOutbox *outbox, uint64 position, UdbSegment *segment)
+{
+	static uint32 wait_event = 0;
+	TimestampTz deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), WORKER_PATIENCE_MS);
+	bool		found = false;
+
+	ConditionVariablePrepareToSleep(&outbox->segment_cv);
+	while (!found && udb_database_has_worker(outbox->slot) && GetCurrentTimestamp() < deadline)
+	{
+		udb_atomic_max(&outbox->segment_wanted, position);
+		udb_database_wake_worker(outbox->slot);
+		(void) ConditionVariableTimedSleep(&outbox->segment_cv, 100,
+										   udb_wait_event(&wait_event, "UdbOutboxSegment"));
+		found = udb_segment_find(position, segment);
+	}
+	ConditionVariableCancelSleep();
+	return found;
+}
+
+void
+udb_segment_need(UdbOutbox *outbox, uint64 position, UdbSegment *segment)
+{
+	if (likely(udb_segment_find(position, segment)))
+		return;
+	if (ask_worker(outbox, position, segment))
+		return;
+	(void) create_segment(position);
+	if (!udb_segment_find(position, segment))
+		elog(ERROR, "outbox segment of position " UINT64_FORMAT " is missing", position);
+}
+
+uint64
+udb_segment_alarm(const UdbSegment *segment)
+{
+	return segment->first + (segment->end - segment->first) / 2;
+}
+
+/* alarm of the newest segment that this process has seen when it created */
+static uint64 next_alarm = PG_UINT64_MAX;
+
+uint64
+udb_segments_next_alarm(void)
+{
+	return next_alarm;
+}
+
+int
+udb_segments_create_ahead(UdbOutbox *outbox)
+{
+	uint64		wanted = pg_atomic_exchange_u64(&outbox->segment_wanted, 0);
+	UdbSegment *segments;
+	int			n;
+	int			created = 0;
+
+	if (wanted != 0 && create_segment(wanted))
+		created++;
+
+	n = udb_segments(&segments);
+	if (n > 0 && pg_atomic_read_u64(&outbox->counter) >= udb_segment_alarm(&segments[n - 1]) &&
+		create_segment(segments[n - 1].end))
+		created++;
+	else
+		next_alarm = n > 0 ? udb_segment_alarm(&segments[n - 1]) : PG_UINT64_MAX;
+	pfree(segments);
+	return created;
+}
+
+void
+udb_segments_created(UdbOutbox *outbox)
+{
+	ConditionVariableBroadcast(&outbox->segment_cv);
+}
+
+UDB_FUNCTION(udb_sweep_outbox_segments);
+
+/* sweep_outbox_segments() returns integer: how many segments it created */
+Datum
+udb_sweep_outbox_segments(PG_FUNCTION_ARGS)
+{
+	PG_RETURN_INT32(udb_segments_create_ahead(udb_outbox()));
+}

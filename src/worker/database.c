@@ -1,0 +1,78 @@
+/*-------------------------------------------------------------------------
+ *
+ * database.c
+ *	  The worker of one database.
+ *
+ * Copyright (c) 2026, the udb authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "udb.h"
+
+#include "access/xact.h"
+#include "commands/extension.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+
+#include "common/database.h"
+#include "worker/worker.h"
+
+/* Whether this database still has the extension. */
+static bool
+extension_exists(void)
+{
+	return OidIsValid(get_extension_oid(UDB_NAME, true));
+}
+
+static void
+worker_exit(int code, Datum arg)
+{
+	udb_database_worker_stopped(DatumGetInt32(arg));
+	udb_database_wake_launcher();
+}
+
+void
+udb_database_worker_main(Datum arg)
+{
+	Oid			dboid = DatumGetObjectId(arg);
+	UdbJob	   *jobs;
+	int			njobs;
+	int			slot = -1;
+
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	pqsignal(SIGTERM, die);
+	BackgroundWorkerUnblockSignals();
+	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
+
+	/* what sweeps do can be done again, so none of it is worth a flush */
+	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_isolation", "read committed", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("idle_in_transaction_session_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
+	SetConfigOption("statement_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
+
+	StartTransactionCommand();
+	if (extension_exists())
+		slot = udb_database_slot();
+	CommitTransactionCommand();
+	pgstat_report_activity(STATE_IDLE, NULL);
+
+	if (slot >= 0)
+	{
+		before_shmem_exit(worker_exit, Int32GetDatum(slot));
+		udb_database_worker_started(slot);
+		udb_database_wake_launcher();
+		jobs = udb_sweeps(&njobs);
+		udb_worker_loop(jobs, njobs, extension_exists);
+
+		/* left because it is not needed: nothing to restart */
+		udb_database_worker_finished(slot);
+	}
+	proc_exit(0);
+}

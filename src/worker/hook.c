@@ -1,0 +1,105 @@
+/*-------------------------------------------------------------------------
+ *
+ * hook.c
+ *	  Getting a database's worker out of the way of commands that need the
+ *	  database for themselves.
+ *
+ * DROP DATABASE and its like refuse while anybody is connected, and only wait
+ * a few seconds for others to leave.  So the worker is told to leave before,
+ * and the launcher not to send another one for a while.  If the command fails,
+ * the worker is back after that while.
+ *
+ * Copyright (c) 2026, the udb authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "udb.h"
+
+#include <signal.h>
+
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+#include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "tcop/utility.h"
+#include "utils/timestamp.h"
+
+#include "common/compat.h"
+#include "common/database.h"
+#include "worker/worker.h"
+
+#define HOLD_MS 10000
+
+static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* The database that a statement needs for itself, or NULL. */
+static const char *
+exclusive_database(Node *stmt)
+{
+	switch (nodeTag(stmt))
+	{
+		case T_DropdbStmt:
+			return ((DropdbStmt *) stmt)->dbname;
+		case T_RenameStmt:
+			if (((RenameStmt *) stmt)->renameType == OBJECT_DATABASE)
+				return ((RenameStmt *) stmt)->subname;
+			return NULL;
+		case T_AlterDatabaseStmt:
+			return ((AlterDatabaseStmt *) stmt)->dbname;
+		case T_CreatedbStmt:
+			{
+				ListCell   *cell;
+
+				foreach(cell, ((CreatedbStmt *) stmt)->options)
+				{
+					DefElem    *option = lfirst(cell);
+
+					if (strcmp(option->defname, "template") == 0 && option->arg != NULL)
+						return defGetString(option);
+				}
+				return NULL;
+			}
+		default:
+			return NULL;
+	}
+}
+
+static void
+dismiss_worker(const char *dbname)
+{
+	Oid			dboid = get_database_oid(dbname, true);
+	int			slot;
+	UdbDatabase db;
+
+	/* whoever may not do this gets the error from the command itself */
+	if (!OidIsValid(dboid) || !udb_database_owner_check(dboid))
+		return;
+	slot = udb_database_find(dboid);
+	if (slot < 0 || !udb_database_get(slot, &db) || db.dboid != dboid)
+		return;
+	udb_database_hold_worker(slot, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), HOLD_MS));
+	if (db.worker_pid != 0)
+		(void) kill(db.worker_pid, SIGTERM);
+}
+
+static void
+process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
+				ProcessUtilityContext context, ParamListInfo params,
+				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+{
+	const char *dbname = exclusive_database(pstmt->utilityStmt);
+
+	if (dbname != NULL)
+		dismiss_worker(dbname);
+	if (prev_process_utility)
+		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+	else
+		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+}
+
+void
+udb_worker_hook_init(void)
+{
+	prev_process_utility = ProcessUtility_hook;
+	ProcessUtility_hook = process_utility;
+}

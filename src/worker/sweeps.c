@@ -1,0 +1,109 @@
+/*-------------------------------------------------------------------------
+ *
+ * sweeps.c
+ *	  The jobs of a database worker.
+ *
+ * Each does its work through a function that can be called from SQL too; what
+ * is here decides when.
+ *
+ * Copyright (c) 2026, the udb authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#include "udb.h"
+
+#include "commands/async.h"
+#include "utils/timestamp.h"
+
+#include "common/guc.h"
+#include "outbox/horizon.h"
+#include "outbox/retention.h"
+#include "outbox/segment.h"
+#include "outbox/state.h"
+#include "worker/worker.h"
+
+#define NOTIFY_CHANNEL "udb_outbox"
+
+/* this database's outbox; the worker attaches before it runs jobs */
+static UdbOutbox *outbox = NULL;
+
+/* the horizon that listeners know about, and when they may be told again */
+static uint64 notified = 0;
+static TimestampTz notify_again = 0;
+
+static bool
+notify_due(void)
+{
+	return outbox != NULL && udb_notify &&
+		pg_atomic_read_u32(&outbox->notify_pending) != 0 &&
+		GetCurrentTimestamp() >= notify_again;
+}
+
+/* One empty notification for all that has become readable since the last. */
+static int64
+notify_run(void)
+{
+	uint64		horizon;
+
+	outbox = udb_outbox();
+	pg_atomic_write_u32(&outbox->notify_pending, 0);
+	pg_memory_barrier();
+	horizon = udb_horizon(outbox);
+	if (horizon > notified && udb_notify)
+	{
+		Async_Notify(NOTIFY_CHANNEL, "");
+		notified = horizon;
+		notify_again = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), udb_notify_interval);
+	}
+	return 0;
+}
+
+static bool
+segments_due(void)
+{
+	return outbox != NULL && (pg_atomic_read_u64(&outbox->segment_wanted) != 0 ||
+							  pg_atomic_read_u64(&outbox->counter) >= udb_segments_next_alarm());
+}
+
+static int64
+segments_run(void)
+{
+	outbox = udb_outbox();
+	return udb_segments_create_ahead(outbox);
+}
+
+static void
+segments_committed(void)
+{
+	udb_segments_created(outbox);
+}
+
+/* One segment a transaction, as the locks are held until its end. */
+static int64
+retention_run(void)
+{
+	outbox = udb_outbox();
+	return udb_retention_apply(outbox, 1);
+}
+
+static int64
+dead_run(void)
+{
+	(void) udb_retention_settle();
+	return 0;
+}
+
+UdbJob *
+udb_sweeps(int *njobs)
+{
+	static UdbJob jobs[] = {
+		{.name = "outbox segments", .run = segments_run, .committed = segments_committed,
+		.due = segments_due},
+		{.name = "outbox notify", .run = notify_run, .due = notify_due},
+		{.name = "outbox retention", .run = retention_run},
+		{.name = "dead events", .run = dead_run},
+	};
+
+	*njobs = lengthof(jobs);
+	return jobs;
+}
