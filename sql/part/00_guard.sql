@@ -1,4 +1,4 @@
-/* udb: built from sql/part/*.sql; do not edit the concatenation */
+-- udb: concatenated from the files in sql/part; edit those
 
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION udb" to load this file. \quit

@@ -98,8 +98,7 @@ REVOKE EXECUTE ON FUNCTION udb._horizon_holders() FROM PUBLIC;
 COMMENT ON FUNCTION udb._horizon_holders() IS 'Internal: slots of udb.horizon_holder()';
 
 -- horizon_holder(): every transaction that has enqueued and has not ended, the one that holds the
--- horizon first. A prepared transaction has a gid and no pid. Query and role are shown as in
--- pg_stat_activity, to those who may see them.
+-- horizon first. A prepared transaction has a gid and no pid. Whoever may call this sees the queries.
 CREATE FUNCTION udb.horizon_holder(OUT pid integer, OUT gid text, OUT usename name, OUT since timestamptz,
 		OUT first_position bigint, OUT last_position bigint, OUT state text, OUT query text)
 	RETURNS SETOF record

@@ -1,8 +1,9 @@
 /*-------------------------------------------------------------------------
  *
  * hook.c
- *	  Getting a database's worker out of the way of commands that need the
- *	  database for themselves.
+ *	  Commands that concern a database's worker.
+ *
+ * CREATE EXTENSION asks for a worker, at commit, when it can see the extension.
  *
  * DROP DATABASE and its like refuse while anybody is connected, and only wait
  * a few seconds for others to leave.  So the worker is told to leave before,
@@ -17,6 +18,7 @@
 
 #include <signal.h>
 
+#include "access/xact.h"
 #include "commands/dbcommands.h"
 #include "commands/defrem.h"
 #include "miscadmin.h"
@@ -31,6 +33,9 @@
 #define HOLD_MS 10000
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
+
+/* this transaction has created the extension, in the database of this slot */
+static int	created_in = -1;
 
 /* The database that a statement needs for itself, or NULL. */
 static const char *
@@ -95,11 +100,26 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+
+	if (IsA(pstmt->utilityStmt, CreateExtensionStmt) &&
+		strcmp(((CreateExtensionStmt *) pstmt->utilityStmt)->extname, UDB_NAME) == 0)
+		created_in = udb_database_slot();
+}
+
+static void
+xact_callback(XactEvent event, void *arg)
+{
+	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT)
+		return;
+	if (created_in >= 0 && event == XACT_EVENT_COMMIT)
+		udb_database_want_worker(created_in, true);
+	created_in = -1;
 }
 
 void
 udb_worker_hook_init(void)
 {
+	RegisterXactCallback(xact_callback, NULL);
 	prev_process_utility = ProcessUtility_hook;
 	ProcessUtility_hook = process_utility;
 }
