@@ -330,7 +330,7 @@ insert_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *eve
 	if (unlikely(position >= seg->alarm))
 	{
 		seg->alarm = seg->end;
-		udb_database_wake_worker(outbox->slot);
+		udb_segment_ask(outbox, seg->end);
 	}
 	UDB_DEBUG_POINT("event-inserted");
 	return position;
@@ -587,10 +587,10 @@ insert_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 first
 	ResetPerTupleExprContext(seg->estate);
 	MemoryContextSwitchTo(oldcontext);
 
-	if (first + filled > seg->alarm)
+	if (first + filled > seg->alarm && seg->alarm < seg->end)
 	{
 		seg->alarm = seg->end;
-		udb_database_wake_worker(outbox->slot);
+		udb_segment_ask(outbox, seg->end);
 	}
 	return filled;
 }
@@ -657,9 +657,9 @@ udb_enqueue_many(PG_FUNCTION_ARGS)
 		int			run = 0;
 		uint64		first;
 
-		CHECK_FOR_INTERRUPTS();
 		if (events[i].event_id != NULL)
 		{
+			CHECK_FOR_INTERRUPTS();
 			positions[i] = Int64GetDatum((int64) append_with_id(outbox, &events[i]));
 			i++;
 			continue;
@@ -673,6 +673,7 @@ udb_enqueue_many(PG_FUNCTION_ARGS)
 		{
 			int			inserted = insert_batch(outbox, &events[i], run, first);
 
+			CHECK_FOR_INTERRUPTS();
 			i += inserted;
 			run -= inserted;
 			first += inserted;

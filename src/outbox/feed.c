@@ -44,21 +44,29 @@
 typedef bool (*FeedEmit) (TupleTableSlot *event, uint64 position, void *arg);
 
 UdbOutbox *
-udb_feed_begin(void)
+udb_feed_outbox(void)
 {
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(udb_errcode(FEED_NOT_SERVED)),
-				 errmsg("cannot read the feed on a standby"),
+				 errmsg("the feed is not served on a standby"),
 				 errdetail("Which transactions are still open is known only to the primary."),
 				 errhint("Connect to the primary.")));
+	return udb_outbox();
+}
+
+UdbOutbox *
+udb_feed_begin(void)
+{
+	UdbOutbox  *outbox = udb_feed_outbox();
+
 	if (IsolationUsesXactSnapshot())
 		ereport(ERROR,
 				(errcode(udb_errcode(FEED_NEEDS_FRESH_SNAPSHOT)),
 				 errmsg("cannot read the feed in a transaction with a fixed snapshot"),
 				 errdetail("Its snapshot may be older than the events that are to be read."),
 				 errhint("Use READ COMMITTED.")));
-	return udb_outbox();
+	return outbox;
 }
 
 uint64
@@ -309,12 +317,7 @@ UDB_FUNCTION(udb_outbox_stable_seq);
 Datum
 udb_outbox_stable_seq(PG_FUNCTION_ARGS)
 {
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(udb_errcode(FEED_NOT_SERVED)),
-				 errmsg("the stable horizon is not known on a standby"),
-				 errhint("Connect to the primary.")));
-	PG_RETURN_INT64((int64) udb_horizon_durable(udb_outbox()));
+	PG_RETURN_INT64((int64) udb_horizon_durable(udb_feed_outbox()));
 }
 
 UDB_FUNCTION(udb_outbox_max_seq);

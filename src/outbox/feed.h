@@ -18,10 +18,10 @@
 #include "outbox/state.h"
 #include "outbox/topics.h"
 
-/*
- * This database's outbox, for a reader.  Throws UD005 on a standby, and UD006
- * where the transaction cannot take a fresh snapshot.
- */
+/* This database's outbox, for whoever deals in positions.  UD005 on a standby. */
+extern UdbOutbox *udb_feed_outbox(void);
+
+/* The same for a reader.  Also throws UD006 where it cannot take a fresh snapshot. */
 extern UdbOutbox *udb_feed_begin(void);
 
 /*

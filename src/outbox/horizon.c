@@ -358,7 +358,7 @@ udb_horizon_wait(UdbOutbox *outbox, uint64 position, TimestampTz deadline)
 {
 	static uint32 wait_event = 0;
 	UdbOutboxProc *proc = my_proc();
-	bool		in_time = true;
+	bool		in_time;
 
 	PG_ENSURE_ERROR_CLEANUP(stop_waiting, PointerGetDatum(outbox));
 	{
@@ -379,9 +379,9 @@ udb_horizon_wait(UdbOutbox *outbox, uint64 position, TimestampTz deadline)
 				(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 								 timeout, udb_wait_event(&wait_event, "UdbWaitForEvents"));
 			ResetLatch(MyLatch);
-			CHECK_FOR_INTERRUPTS();
-			in_time = GetCurrentTimestamp() < deadline;
 		}
+		CHECK_FOR_INTERRUPTS();
+		in_time = GetCurrentTimestamp() < deadline;
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(stop_waiting, PointerGetDatum(outbox));
 	stop_waiting(0, PointerGetDatum(outbox));
@@ -469,6 +469,8 @@ udb_horizon_holders(PG_FUNCTION_ARGS)
 	int			nprepared = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
+	if (RecoveryInProgress())
+		return (Datum) 0;
 	(void) udb_outbox();		/* finds recovered prepared transactions */
 
 	for (int i = 0; i < area->nprocs; i++)

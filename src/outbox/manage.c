@@ -9,7 +9,6 @@
  */
 #include "udb.h"
 
-#include "access/xlog.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
@@ -95,9 +94,8 @@ udb_create_consumer(PG_FUNCTION_ARGS)
 				 errmsg("argument \"start_at\" must not be null")));
 	if (!PG_ARGISNULL(1))
 		(void) udb_topics(PG_GETARG_ARRAYTYPE_P(1));
+	outbox = udb_feed_outbox();
 	PreventCommandIfReadOnly("create_consumer()");
-
-	outbox = udb_feed_begin();
 	udb_consumer_lock_retention();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	position = parse_start(outbox, text_to_cstring(PG_GETARG_TEXT_PP(2)), snapshot);
@@ -163,8 +161,8 @@ seek(const char *name, bool by_text, Datum target)
 	UdbSpi		spi;
 	uint64		position;
 
+	outbox = udb_feed_outbox();
 	PreventCommandIfReadOnly("seek_consumer()");
-	outbox = udb_feed_begin();
 	udb_consumer_lock_retention();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	position = by_text ? parse_start(outbox, TextDatumGetCString(target), snapshot) :
@@ -301,13 +299,8 @@ udb_checkpoint(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
 				 errmsg("argument \"event_seq\" must not be null")));
 	position = PG_GETARG_INT64(1);
-	if (RecoveryInProgress())
-		ereport(ERROR,
-				(errcode(udb_errcode(FEED_NOT_SERVED)),
-				 errmsg("cannot move a consumer on a standby"),
-				 errhint("Connect to the primary.")));
+	outbox = udb_feed_outbox();
 	PreventCommandIfReadOnly("checkpoint()");
-	outbox = udb_outbox();
 
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	udb_consumer_get(name, snapshot, &consumer);

@@ -34,6 +34,7 @@
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
 #include "storage/lmgr.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -67,8 +68,11 @@ udb_segments(UdbSegment **segments)
 		segment->relid = desc->oids[bounds->indexes[i]];
 		segment->first = (uint64) DatumGetInt64(bounds->datums[i - 1][0]);
 		segment->end = (uint64) DatumGetInt64(bounds->datums[i][0]);
+		segment->newest = false;
 		n++;
 	}
+	if (n > 0)
+		(*segments)[n - 1].newest = true;
 	table_close(parent, AccessShareLock);
 	return n;
 }
@@ -204,6 +208,11 @@ create_segment(uint64 position)
 					  name, segment.first, segment.end);
 
 	udb_spi_begin(&spi);
+	/* it shall not depend on the session that happens to need it */
+	(void) set_config_option("default_tablespace", "", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("default_table_access_method", "heap", PGC_USERSET, PGC_S_SESSION,
+							 GUC_ACTION_SAVE, true, 0, false);
 	for (int i = 0; i < (int) lengthof(sql); i++)
 	{
 		int			rc = SPI_execute(sql[i], false, 0);
@@ -214,6 +223,13 @@ create_segment(uint64 position)
 	udb_spi_end(&spi);
 	CommandCounterIncrement();
 	return true;
+}
+
+void
+udb_segment_ask(UdbOutbox *outbox, uint64 position)
+{
+	udb_atomic_max(&outbox->segment_wanted, position);
+	udb_database_wake_worker(outbox->slot);
 }
 
 /* Ask the worker for the segment of a position, and wait for it a while. */
@@ -227,8 +243,7 @@ ask_worker(UdbOutbox *outbox, uint64 position, UdbSegment *segment)
 	ConditionVariablePrepareToSleep(&outbox->segment_cv);
 	while (!found && udb_database_has_worker(outbox->slot) && GetCurrentTimestamp() < deadline)
 	{
-		udb_atomic_max(&outbox->segment_wanted, position);
-		udb_database_wake_worker(outbox->slot);
+		udb_segment_ask(outbox, position);
 		(void) ConditionVariableTimedSleep(&outbox->segment_cv, 100,
 										   udb_wait_event(&wait_event, "UdbOutboxSegment"));
 		found = udb_segment_find(position, segment);
@@ -252,16 +267,7 @@ udb_segment_need(UdbOutbox *outbox, uint64 position, UdbSegment *segment)
 uint64
 udb_segment_alarm(const UdbSegment *segment)
 {
-	return segment->first + (segment->end - segment->first) / 2;
-}
-
-/* alarm of the newest segment that this process has seen when it created */
-static uint64 next_alarm = PG_UINT64_MAX;
-
-uint64
-udb_segments_next_alarm(void)
-{
-	return next_alarm;
+	return segment->newest ? segment->first + (segment->end - segment->first) / 2 : segment->end;
 }
 
 int
@@ -279,8 +285,6 @@ udb_segments_create_ahead(UdbOutbox *outbox)
 	if (n > 0 && pg_atomic_read_u64(&outbox->counter) >= udb_segment_alarm(&segments[n - 1]) &&
 		create_segment(segments[n - 1].end))
 		created++;
-	else
-		next_alarm = n > 0 ? udb_segment_alarm(&segments[n - 1]) : PG_UINT64_MAX;
 	pfree(segments);
 	return created;
 }
@@ -297,5 +301,6 @@ UDB_FUNCTION(udb_sweep_outbox_segments);
 Datum
 udb_sweep_outbox_segments(PG_FUNCTION_ARGS)
 {
+	PreventCommandIfReadOnly("sweep_outbox_segments()");
 	PG_RETURN_INT32(udb_segments_create_ahead(udb_outbox()));
 }

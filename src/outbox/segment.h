@@ -32,6 +32,7 @@ typedef struct UdbSegment
 	Oid			relid;
 	uint64		first;			/* first position it holds */
 	uint64		end;			/* first position it no longer holds */
+	bool		newest;			/* no segment follows */
 } UdbSegment;
 
 /* All segments by position; *segments is palloc'd.  Returns their number. */
@@ -68,10 +69,11 @@ extern int	udb_segments_create_ahead(UdbOutbox *outbox);
 /* Tell waiting sessions, after the commit of the above. */
 extern void udb_segments_created(UdbOutbox *outbox);
 
-/* The position at which that will have something to do, as far as known. */
-extern uint64 udb_segments_next_alarm(void);
-
-/* The position from which on the worker should be woken for a new segment. */
+/*
+ * The position from which on the next segment should be asked for, beyond the
+ * end if there is one already; and asking for it.
+ */
 extern uint64 udb_segment_alarm(const UdbSegment *segment);
+extern void udb_segment_ask(UdbOutbox *outbox, uint64 position);
 
 #endif							/* UDB_OUTBOX_SEGMENT_H */

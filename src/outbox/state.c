@@ -140,6 +140,12 @@ sequence_reserved(Oid seqrelid)
 	return (uint64) reserved;
 }
 
+static inline bool
+is_valid(UdbOutbox *outbox, Oid seqrelid)
+{
+	return outbox->dboid == MyDatabaseId && pg_atomic_read_u32(&outbox->seqrelid) == seqrelid;
+}
+
 static void
 make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 {
@@ -148,8 +154,9 @@ make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 	List	   *prepared = udb_prepared_recovered();
 
 	LWLockAcquire(&udb_outbox_area->lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&outbox->seqrelid) != seqrelid)
+	if (!is_valid(outbox, seqrelid))
 	{
+		pg_atomic_write_u32(&outbox->seqrelid, InvalidOid);
 		outbox->dboid = MyDatabaseId;
 		outbox->slot = slot;
 		udb_prepared_adopt(prepared);
@@ -169,7 +176,8 @@ udb_outbox(void)
 	UdbOutbox  *outbox = &udb_outbox_area->outboxes[slot];
 	Oid			seqrelid = udb_relation_oid(&outbox_position);
 
-	if (unlikely(pg_atomic_read_u32(&outbox->seqrelid) != seqrelid))
+	Assert(!RecoveryInProgress());
+	if (unlikely(!is_valid(outbox, seqrelid)))
 		make_valid(outbox, slot, seqrelid);
 	return outbox;
 }

@@ -25,6 +25,9 @@ typedef struct UdbOutbox
 	int			slot;			/* udb_database_slot() */
 
 	/*
+	 * Valid together with dboid: databases made from one template have the
+	 * same OIDs in them.
+	 *
 	 * OID of the sequence that counter and limit stand for; InvalidOid until
 	 * they are valid.  It changes when the extension is dropped and created
 	 * again.
@@ -95,7 +98,8 @@ extern void udb_outbox_state_init(void);
 
 /*
  * This database's outbox, with counter and limit valid.  May read the
- * catalogs and the sequence; throws UD009 or undefined_table.
+ * catalogs and the sequence; throws UD009 or undefined_table.  Not for use
+ * during recovery, where another server moves the sequence.
  */
 extern UdbOutbox *udb_outbox(void);
 

@@ -96,6 +96,15 @@ run_job(UdbJob *job, bool (*alive) (void))
 	return live;
 }
 
+/* When a job shall run next. */
+static TimestampTz
+job_time(UdbJob *job)
+{
+	TimestampTz due = job->due != NULL ? job->due() : DT_NOEND;
+
+	return Min(job->next, Max(due, job->not_before));
+}
+
 void
 udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive) (void))
 {
@@ -105,22 +114,21 @@ udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive) (void))
 
 	while (udb_worker_enabled)
 	{
-		TimestampTz now = GetCurrentTimestamp();
-		TimestampTz wake = TimestampTzPlusMilliseconds(now, (int64) udb_worker_interval * 1000);
+		TimestampTz wake = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+													   (int64) udb_worker_interval * 1000);
 
 		for (int i = 0; i < njobs; i++)
 		{
 			UdbJob	   *job = &jobs[i];
 
-			now = GetCurrentTimestamp();
-			if (now >= job->next || (now >= job->not_before && job->due != NULL && job->due()))
+			if (GetCurrentTimestamp() >= job_time(job))
 			{
 				MemoryContextSwitchTo(context);
 				if (!run_job(job, alive))
 					return;
 				MemoryContextReset(context);
 			}
-			wake = Min(wake, job->next);
+			wake = Min(wake, job_time(job));
 		}
 
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,

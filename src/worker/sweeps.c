@@ -31,12 +31,12 @@ static UdbOutbox *outbox = NULL;
 static uint64 notified = 0;
 static TimestampTz notify_again = 0;
 
-static bool
+static TimestampTz
 notify_due(void)
 {
-	return outbox != NULL && udb_notify &&
-		pg_atomic_read_u32(&outbox->notify_pending) != 0 &&
-		GetCurrentTimestamp() >= notify_again;
+	if (outbox == NULL || !udb_notify || pg_atomic_read_u32(&outbox->notify_pending) == 0)
+		return DT_NOEND;
+	return notify_again;
 }
 
 /* One empty notification for all that has become readable since the last. */
@@ -58,11 +58,12 @@ notify_run(void)
 	return 0;
 }
 
-static bool
+static TimestampTz
 segments_due(void)
 {
-	return outbox != NULL && (pg_atomic_read_u64(&outbox->segment_wanted) != 0 ||
-							  pg_atomic_read_u64(&outbox->counter) >= udb_segments_next_alarm());
+	if (outbox == NULL || pg_atomic_read_u64(&outbox->segment_wanted) == 0)
+		return DT_NOEND;
+	return 0;
 }
 
 static int64

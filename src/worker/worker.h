@@ -34,7 +34,7 @@ typedef struct UdbJob
 	const char *name;
 	int64		(*run) (void);
 	void		(*committed) (void);	/* after each commit of run() */
-	bool		(*due) (void);	/* at each wake-up: is there work before its time? */
+	TimestampTz (*due) (void);	/* at each wake-up: when there is work, DT_NOEND if none */
 
 	/* owned by the loop */
 	TimestampTz next;			/* when to run it in any case */
