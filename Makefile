@@ -69,10 +69,10 @@ PG_CPPFLAGS = -I$(srcdir)/src -DUDB_VERSION='"$(EXTVERSION)"' \
 	-DPGDLLEXPORT='__attribute__((visibility("default")))'
 
 # PostgreSQL's own headers are not clean under -Wextra, hence the first three exceptions. gcc takes any
-# PG_TRY for a clobbered variable. The last one lets clang pass over the names that only gcc knows.
+# PG_TRY for a clobbered variable, an option that clang does not know.
 PG_CFLAGS = -std=gnu99 -fvisibility=hidden -Wall -Wextra -Werror \
 	-Wno-unused-parameter -Wno-sign-compare -Wno-missing-field-initializers \
-	-Wno-clobbered -Wno-unknown-warning-option
+	$(if $(findstring clang,$(shell $(CC) --version)),,-Wno-clobbered)
 
 # A server that was built with LLVM would ask for clang at each build; "make with_llvm=yes" still does.
 with_llvm ?= no

@@ -145,7 +145,7 @@ open_work() {
 	trap clean_up EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM HUP
-	mkdir -p "$WORK/root" "$WORK/run/tmp"
+	mkdir -p "$WORK/server" "$WORK/run/tmp"
 	PG_BIN=
 	if am_root; then
 		# A server refuses to run as root.
@@ -204,14 +204,25 @@ clean_up() {
 
 # ---- build ---------------------------------------------------------------------------------------
 
+# TEST_MODULES are the folders of modules that only tests use: they exist in the copy alone.
 build_and_stage() {
-	local bin lib share
+	local bin lib share dir
 	step "build against $("$PG_CONFIG" --version)"
+	# Two runs may share the tree, but not the build in it.
+	mkdir -p .deps
+	exec 9>.deps/lock
+	flock 9
 	make -s -j"$(nproc)" PG_CONFIG="$PG_CONFIG" all
 	bin=$("$PG_CONFIG" --bindir) lib=$("$PG_CONFIG" --pkglibdir) share=$("$PG_CONFIG" --sharedir)
-	tar -C / --exclude="${lib#/}/pgxs" -cf - "${bin#/}" "${lib#/}" "${share#/}" | tar -C "$WORK/root" -xf -
-	make -s PG_CONFIG="$PG_CONFIG" DESTDIR="$WORK/root" install >/dev/null
-	PG_BIN=$WORK/root$bin PG_SHARE=$WORK/root$share PGXS_DIR=$(dirname "$("$PG_CONFIG" --pgxs)")/../..
+	tar -C / --exclude="${lib#/}/pgxs" -cf - "${bin#/}" "${lib#/}" "${share#/}" | tar -C "$WORK/server" -xf -
+	make -s PG_CONFIG="$PG_CONFIG" DESTDIR="$WORK/server" install >/dev/null
+	for dir in ${TEST_MODULES:-}; do
+		[ -e "$dir/Makefile" ] || continue
+		make -s -C "$dir" PG_CONFIG="$PG_CONFIG" clean >/dev/null
+		make -s -C "$dir" PG_CONFIG="$PG_CONFIG" DESTDIR="$WORK/server" install >/dev/null
+	done
+	exec 9>&-
+	PG_BIN=$WORK/server$bin PG_SHARE=$WORK/server$share PGXS_DIR=$(dirname "$("$PG_CONFIG" --pgxs)")/../..
 	[ "$("$PG_BIN/pg_config" --sharedir)" = "$PG_SHARE" ] ||
 		die "the copy of $bin does not find its share folder: this server cannot be relocated"
 }
