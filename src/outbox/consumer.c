@@ -244,8 +244,8 @@ udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
 	CacheEntry	cached = {0};
 	CacheEntry *e;
+	Datum	   *values;
 	Datum		topics;
-	bool		isnull;
 	bool		found;
 
 	LWLockAcquire(&cache->lock, LW_SHARED);
@@ -263,11 +263,13 @@ udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 
 	slot_getallattrs(slot);
 	strlcpy(consumer->name, name, NAMEDATALEN);
-	consumer->position = (uint64) DatumGetInt64(slot_getattr(slot, Anum_consumers_position, &isnull));
-	consumer->paused = DatumGetBool(slot_getattr(slot, Anum_consumers_paused, &isnull));
-	consumer->created_at = DatumGetTimestampTz(slot_getattr(slot, Anum_consumers_created_at, &isnull));
-	topics = slot_getattr(slot, Anum_consumers_topics, &isnull);
-	consumer->topics = isnull ? NULL : udb_topics(DatumGetArrayTypePCopy(topics));
+	values = slot->tts_values;
+	consumer->position = (uint64) DatumGetInt64(values[Anum_consumers_position - 1]);
+	consumer->paused = DatumGetBool(values[Anum_consumers_paused - 1]);
+	consumer->created_at = DatumGetTimestampTz(values[Anum_consumers_created_at - 1]);
+	topics = values[Anum_consumers_topics - 1];
+	consumer->topics = slot->tts_isnull[Anum_consumers_topics - 1] ? NULL :
+		udb_topics(DatumGetArrayTypePCopy(topics));
 	consumer->tid = slot->tts_tid;
 	consumer->scanned = 0;
 	if (e != NULL && cached.created_at == consumer->created_at &&

@@ -68,8 +68,10 @@ event_of(TupleTableSlot *slot, TupleDesc event_desc)
 	slot_getallattrs(slot);
 	values[0] = slot->tts_values[Anum_dead_redrive_seq - 1];
 	nulls[0] = false;
-	memcpy(&values[1], &slot->tts_values[Anum_dead_event_id - 1], (Natts_event - 1) * sizeof(Datum));
-	memcpy(&nulls[1], &slot->tts_isnull[Anum_dead_event_id - 1], (Natts_event - 1) * sizeof(bool));
+	memcpy(&values[1], &slot->tts_values[Anum_dead_event_id - 1],
+		   (Natts_event - 1) * sizeof(Datum));
+	memcpy(&nulls[1], &slot->tts_isnull[Anum_dead_event_id - 1],
+		   (Natts_event - 1) * sizeof(bool));
 	return heap_form_tuple(event_desc, values, nulls);
 }
 
@@ -144,7 +146,8 @@ udb_dead_load(const char *consumer, uint64 after, uint64 upto, Snapshot snapshot
 	{
 		dead = palloc0(sizeof(UdbDeadEvents));
 		load_by(dead, rel, udb_relation_oid(&dead_pkey), false, consumer, after, upto, snapshot);
-		load_by(dead, rel, udb_relation_oid(&dead_redrive_key), true, consumer, after, upto, snapshot);
+		load_by(dead, rel, udb_relation_oid(&dead_redrive_key), true, consumer, after, upto,
+				snapshot);
 	}
 
 	/* values may point into the TOAST table: keep the lock if there are any */

@@ -368,7 +368,8 @@ udb_outbox_segments(PG_FUNCTION_ARGS)
 
 		if (rel == NULL)
 			continue;
-		nulls[3] = nulls[4] = !udb_segment_last_event(rel, GetActiveSnapshot(), &position, &created_at);
+		nulls[3] = nulls[4] = !udb_segment_last_event(rel, GetActiveSnapshot(), &position,
+													  &created_at);
 		table_close(rel, AccessShareLock);
 		values[0] = ObjectIdGetDatum(segments[i].relid);
 		values[1] = Int64GetDatum((int64) segments[i].first);

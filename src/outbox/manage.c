@@ -268,7 +268,8 @@ move_forward(UdbConsumer *consumer, uint64 position)
 						2, types, values, NULL, SPI_OK_UPDATE_RETURNING) > 0)
 	{
 		ItemPointer tid = (ItemPointer)
-			DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+			DatumGetPointer(SPI_getbinval(SPI_tuptable->vals[0],
+										  SPI_tuptable->tupdesc, 1, &isnull));
 
 		position = (uint64) DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0],
 														SPI_tuptable->tupdesc, 2, &isnull));

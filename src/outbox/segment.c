@@ -162,20 +162,20 @@ udb_segment_last_event(Relation rel, Snapshot snapshot, int64 *position, Timesta
 static UdbSegment
 new_bounds(uint64 position, const UdbSegment *segments, int n)
 {
-	UdbSegment	new = {.first = 1};
+	UdbSegment	result = {.first = 1};
 	uint64		size = (uint64) udb_outbox_segment_size;
 	int			i = 0;
 
 	while (i < n && segments[i].end <= position)
-		new.first = segments[i++].end;
+		result.first = segments[i++].end;
 
 	/* after a gap in the positions, as a crash leaves it, skip whole segments */
-	if (position >= new.first + size)
-		new.first += (position - new.first) / size * size;
-	new.end = new.first + size;
-	if (i < n && new.end > segments[i].first)
-		new.end = segments[i].first;
-	return new;
+	if (position >= result.first + size)
+		result.first += (position - result.first) / size * size;
+	result.end = result.first + size;
+	if (i < n && result.end > segments[i].first)
+		result.end = segments[i].first;
+	return result;
 }
 
 /*

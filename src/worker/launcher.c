@@ -131,7 +131,8 @@ reap(LauncherEntry *entry, const UdbDatabase *db)
 	if (TimestampDifferenceExceeds(entry->started, now, LONG_LIFE_MS))
 		entry->failures = 0;
 	entry->failures++;
-	entry->not_before = TimestampTzPlusMilliseconds(now, udb_backoff_ms(entry->failures, MAX_BACKOFF_MS));
+	entry->not_before =
+		TimestampTzPlusMilliseconds(now, udb_backoff_ms(entry->failures, MAX_BACKOFF_MS));
 }
 
 /* Start a worker.  False if there is no room for one. */

@@ -83,8 +83,9 @@ run_job(UdbJob *job, bool (*alive) (void))
 			FlushErrorState();
 			changed = 0;
 			job->failures++;
-			job->not_before = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-														  udb_backoff_ms(job->failures, MAX_BACKOFF_MS));
+			job->not_before =
+				TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+											udb_backoff_ms(job->failures, MAX_BACKOFF_MS));
 			job->next = job->not_before;
 			RESUME_INTERRUPTS();
 		}
