@@ -31,6 +31,13 @@
 #define UDB_MODULE_MAGIC(n, v) PG_MODULE_MAGIC
 #endif
 
+/* 18 put the mark of a function that does not return before it. */
+#if PG_VERSION_NUM >= 180000
+#define UDB_NORETURN pg_noreturn
+#else
+#define UDB_NORETURN __attribute__((noreturn))
+#endif
+
 /* 17 replaced MyProc->pgprocno by MyProcNumber. */
 static inline int
 udb_my_procno(void)

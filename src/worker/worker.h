@@ -16,12 +16,14 @@
 #include "fmgr.h"
 #include "datatype/timestamp.h"
 
+#include "common/compat.h"
+
 /* Call while being preloaded. */
 extern void udb_worker_init(void);
 
 /* Entry points of the processes. */
-extern UDB_EXPORT void udb_launcher_main(Datum arg) pg_attribute_noreturn();
-extern UDB_EXPORT void udb_database_worker_main(Datum arg) pg_attribute_noreturn();
+UDB_NORETURN extern UDB_EXPORT void udb_launcher_main(Datum arg);
+UDB_NORETURN extern UDB_EXPORT void udb_database_worker_main(Datum arg);
 
 /*
  * A job of a worker.  run() is called inside a transaction and returns how
