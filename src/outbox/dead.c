@@ -45,14 +45,20 @@
 #define Anum_dead_redrive_seq 3
 #define Anum_dead_event_id 4
 
+/* Positions, rising, and for redriven events their rows. */
+typedef struct DeadArray
+{
+	int			n;
+	int			size;
+	uint64	   *positions;
+	HeapTuple  *tuples;
+} DeadArray;
+
 struct UdbDeadEvents
 {
-	int			nparked;
-	uint64	   *parked;			/* positions, rising */
-	int			nredriven;
-	HeapTuple  *redriven;		/* by position, rising */
-	uint64	   *redriven_at;
-	int			next;			/* first of them not yet given out */
+	DeadArray	parked;
+	DeadArray	redriven;
+	int			next;			/* first of redriven not yet given out */
 };
 
 static UdbRelation dead_pkey = {"dead_events_pkey"};
@@ -75,18 +81,39 @@ event_of(TupleTableSlot *slot, TupleDesc event_desc)
 	return heap_form_tuple(event_desc, values, nulls);
 }
 
-/* Collect one of the two kinds, by the index that orders it. */
 static void
-load_by(UdbDeadEvents *dead, Relation rel, Oid indexoid, bool redriven, const char *consumer,
-		uint64 after, uint64 upto, Snapshot snapshot)
+add(DeadArray *array, uint64 position, HeapTuple tuple)
+{
+	if (array->n >= array->size)
+	{
+		array->size = Max(16, array->size * 2);
+		if (array->positions == NULL)
+		{
+			array->positions = palloc(array->size * sizeof(uint64));
+			array->tuples = palloc(array->size * sizeof(HeapTuple));
+		}
+		else
+		{
+			array->positions = repalloc(array->positions, array->size * sizeof(uint64));
+			array->tuples = repalloc(array->tuples, array->size * sizeof(HeapTuple));
+		}
+	}
+	array->positions[array->n] = position;
+	array->tuples[array->n++] = tuple;
+}
+
+/*
+ * Collect the rows of a consumer whose column attno, the second of the index,
+ * is in (after, upto]; with their events if event_desc is given.
+ */
+static void
+load(DeadArray *array, Relation rel, Oid indexoid, AttrNumber attno, TupleDesc event_desc,
+	 const char *consumer, uint64 after, uint64 upto, Snapshot snapshot)
 {
 	Relation	index = index_open(indexoid, AccessShareLock);
 	IndexScanDesc scan = udb_index_beginscan(rel, index, snapshot, 3);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	TupleDesc	event_desc = RelationGetDescr(rel);
-	Relation	events = NULL;
 	ScanKeyData keys[3];
-	int			size = 0;
 
 	ScanKeyInit(&keys[0], 1, BTEqualStrategyNumber, F_TEXTEQ, CStringGetTextDatum(consumer));
 	ScanKeyInit(&keys[1], 2, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum((int64) after));
@@ -95,42 +122,11 @@ load_by(UdbDeadEvents *dead, Relation rel, Oid indexoid, bool redriven, const ch
 	while (index_getnext_slot(scan, ForwardScanDirection, slot))
 	{
 		bool		isnull;
-		uint64		position;
+		int64		position = DatumGetInt64(slot_getattr(slot, attno, &isnull));
 
 		CHECK_FOR_INTERRUPTS();
-		position = (uint64) DatumGetInt64(slot_getattr(slot, redriven ? Anum_dead_redrive_seq :
-													   Anum_dead_event_seq, &isnull));
-		if (redriven)
-		{
-			if (dead->nredriven >= size)
-			{
-				size = Max(16, size * 2);
-				dead->redriven = dead->redriven == NULL ? palloc(size * sizeof(HeapTuple)) :
-					repalloc(dead->redriven, size * sizeof(HeapTuple));
-				dead->redriven_at = dead->redriven_at == NULL ? palloc(size * sizeof(uint64)) :
-					repalloc(dead->redriven_at, size * sizeof(uint64));
-			}
-			if (events == NULL)
-			{
-				events = table_open(udb_relation_oid(&udb_outbox_events), AccessShareLock);
-				event_desc = RelationGetDescr(events);
-			}
-			dead->redriven[dead->nredriven] = event_of(slot, event_desc);
-			dead->redriven_at[dead->nredriven++] = position;
-		}
-		else
-		{
-			if (dead->nparked >= size)
-			{
-				size = Max(16, size * 2);
-				dead->parked = dead->parked == NULL ? palloc(size * sizeof(uint64)) :
-					repalloc(dead->parked, size * sizeof(uint64));
-			}
-			dead->parked[dead->nparked++] = position;
-		}
+		add(array, (uint64) position, event_desc == NULL ? NULL : event_of(slot, event_desc));
 	}
-	if (events != NULL)
-		table_close(events, AccessShareLock);
 	ExecDropSingleTupleTableSlot(slot);
 	index_endscan(scan);
 	index_close(index, AccessShareLock);
@@ -141,17 +137,24 @@ udb_dead_load(const char *consumer, uint64 after, uint64 upto, Snapshot snapshot
 {
 	Relation	rel = table_open(udb_relation_oid(&udb_dead_events), AccessShareLock);
 	UdbDeadEvents *dead = NULL;
+	LOCKMODE	unlock = AccessShareLock;
 
 	if (RelationGetNumberOfBlocks(rel) > 0)
 	{
-		dead = palloc0(sizeof(UdbDeadEvents));
-		load_by(dead, rel, udb_relation_oid(&dead_pkey), false, consumer, after, upto, snapshot);
-		load_by(dead, rel, udb_relation_oid(&dead_redrive_key), true, consumer, after, upto,
-				snapshot);
-	}
+		Relation	events = table_open(udb_relation_oid(&udb_outbox_events), AccessShareLock);
 
-	/* values may point into the TOAST table: keep the lock if there are any */
-	table_close(rel, dead != NULL && dead->nredriven > 0 ? NoLock : AccessShareLock);
+		dead = palloc0(sizeof(UdbDeadEvents));
+		load(&dead->parked, rel, udb_relation_oid(&dead_pkey), Anum_dead_event_seq, NULL,
+			 consumer, after, upto, snapshot);
+		load(&dead->redriven, rel, udb_relation_oid(&dead_redrive_key), Anum_dead_redrive_seq,
+			 RelationGetDescr(events), consumer, after, upto, snapshot);
+		table_close(events, AccessShareLock);
+
+		/* values may point into the TOAST table */
+		if (dead->redriven.n > 0)
+			unlock = NoLock;
+	}
+	table_close(rel, unlock);
 	return dead;
 }
 
@@ -167,16 +170,17 @@ compare_position(const void *a, const void *b)
 bool
 udb_dead_is_parked(const UdbDeadEvents *dead, uint64 position)
 {
-	return dead->nparked > 0 &&
-		bsearch(&position, dead->parked, dead->nparked, sizeof(uint64), compare_position) != NULL;
+	return dead->parked.n > 0 &&
+		bsearch(&position, dead->parked.positions, dead->parked.n, sizeof(uint64),
+				compare_position) != NULL;
 }
 
 HeapTuple
 udb_dead_next_redriven(UdbDeadEvents *dead, uint64 before)
 {
-	if (dead->next >= dead->nredriven || dead->redriven_at[dead->next] >= before)
+	if (dead->next >= dead->redriven.n || dead->redriven.positions[dead->next] >= before)
 		return NULL;
-	return dead->redriven[dead->next++];
+	return dead->redriven.tuples[dead->next++];
 }
 
 UDB_FUNCTION(udb_dead_letter_event);
