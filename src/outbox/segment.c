@@ -35,6 +35,7 @@
 #include "partitioning/partdesc.h"
 #include "storage/lmgr.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
@@ -52,9 +53,14 @@ int
 udb_segments(UdbSegment **segments)
 {
 	Relation	parent = table_open(udb_relation_oid(&udb_outbox_events), AccessShareLock);
-	PartitionDesc desc = RelationGetPartitionDesc(parent, true);
-	PartitionBoundInfo bounds = desc->boundinfo;
+	PartitionDesc desc;
+	PartitionBoundInfo bounds;
 	int			n = 0;
+
+	/* ATTACH takes a lock that ours lets through, and a lock that we hold already looks at no messages */
+	AcceptInvalidationMessages();
+	desc = RelationGetPartitionDesc(parent, true);
+	bounds = desc->boundinfo;
 
 	*segments = palloc(sizeof(UdbSegment) * Max(desc->nparts, 1));
 

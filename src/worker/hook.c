@@ -93,6 +93,8 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
 {
 	const char *dbname = exclusive_database(pstmt->utilityStmt);
+	bool		creates = IsA(pstmt->utilityStmt, CreateExtensionStmt) &&
+		strcmp(((CreateExtensionStmt *) pstmt->utilityStmt)->extname, UDB_NAME) == 0;
 
 	if (dbname != NULL)
 		dismiss_worker(dbname);
@@ -101,8 +103,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 
-	if (IsA(pstmt->utilityStmt, CreateExtensionStmt) &&
-		strcmp(((CreateExtensionStmt *) pstmt->utilityStmt)->extname, UDB_NAME) == 0)
+	if (creates)
 		created_in = udb_database_slot();
 }
 
