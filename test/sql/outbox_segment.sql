@@ -149,6 +149,9 @@ BEGIN READ ONLY;
 SELECT udb.sweep_outbox_retention();
 ROLLBACK;
 BEGIN READ ONLY;
+SELECT udb.sweep_outbox_segments();
+ROLLBACK;
+BEGIN READ ONLY;
 SELECT udb.sweep_dead_events();
 ROLLBACK;
 
