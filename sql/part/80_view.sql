@@ -2,8 +2,8 @@
 
 CREATE VIEW udb.outbox_segments AS
 	SELECT s.segment, s.first_position, s.end_position, s.last_event_seq, s.last_created_at,
-		coalesce(s.last_created_at, '-infinity') < clock_timestamp() - r.retention
-			AND s.end_position < max(s.end_position) OVER () AS expired
+		coalesce(coalesce(s.last_created_at, '-infinity') < clock_timestamp() - r.retention
+			AND s.end_position < max(s.end_position) OVER (), false) AS expired
 	FROM udb._outbox_segments() s,
 		(SELECT nullif(setting::bigint, -1) * interval '1 second' AS retention
 		 FROM pg_catalog.pg_settings WHERE name = 'udb.outbox_retention') r;

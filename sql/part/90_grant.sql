@@ -1,7 +1,8 @@
 -- Rights -----------------------------------------------------------------
 
 -- grant_role(role, kind): give a role what it needs to act as producer, consumer, worker, admin or
--- monitor. Raises 22023 for another kind, 42704 for an unknown role. Only for the extension's owner.
+-- monitor. Raises 22004 for nulls, 22023 for another kind, 42704 for an unknown role. Only for the
+-- extension's owner.
 CREATE FUNCTION udb.grant_role("role" regrole, kind text) RETURNS void
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -23,7 +24,10 @@ DECLARE
 		'udb.sweep_outbox_segments()',
 		'udb.sweep_outbox_retention()',
 		'udb.sweep_dead_events()'];
+	-- A view's tables are read with its owner's rights, but its functions are called with the caller's.
 	monitor CONSTANT text[] := ARRAY[
+		'udb._consumer_reads()',
+		'udb._outbox_segments()',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
@@ -39,6 +43,14 @@ DECLARE
 	tables text[] := '{}';
 	object text;
 BEGIN
+	IF "role" IS NULL OR kind IS NULL THEN
+		RAISE null_value_not_allowed USING
+			MESSAGE = format('argument "%s" must not be null', CASE WHEN "role" IS NULL THEN 'role' ELSE 'kind' END);
+	END IF;
+	-- a regrole can hold any number
+	IF NOT EXISTS (SELECT FROM pg_roles WHERE oid = "role") THEN
+		RAISE undefined_object USING MESSAGE = format('role with OID %s does not exist', "role"::oid);
+	END IF;
 	CASE kind
 		WHEN 'producer' THEN functions := producer;
 		WHEN 'consumer' THEN functions := consumer;

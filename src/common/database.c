@@ -18,6 +18,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 #include "common/compat.h"
 #include "common/database.h"
@@ -171,16 +172,20 @@ udb_database_has_worker(int slot)
 	return ((volatile UdbDatabase *) &area->slots[slot])->worker_pid != 0;
 }
 
-void
+bool
 udb_database_worker_started(int slot)
 {
+	TimestampTz hold_until;
+
 	LWLockAcquire(&area->lock, LW_EXCLUSIVE);
 	area->slots[slot].worker_procno = udb_my_procno();
 	pg_write_barrier();
 	area->slots[slot].worker_pid = MyProcPid;
 	area->slots[slot].worker_wanted = false;
 	area->slots[slot].worker_expected = true;
+	hold_until = area->slots[slot].worker_hold_until;
 	LWLockRelease(&area->lock);
+	return GetCurrentTimestamp() >= hold_until;
 }
 
 void
@@ -213,7 +218,9 @@ udb_database_want_worker(int slot, bool wanted)
 void
 udb_database_hold_worker(int slot, TimestampTz until)
 {
+	LWLockAcquire(&area->lock, LW_EXCLUSIVE);
 	area->slots[slot].worker_hold_until = until;
+	LWLockRelease(&area->lock);
 }
 
 /* Whether a worker was asked for since this was called last. */

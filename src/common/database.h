@@ -48,8 +48,11 @@ extern int	udb_database_find(Oid dboid);
 extern void udb_database_wake_worker(int slot);
 extern bool udb_database_has_worker(int slot);
 
-/* For the launcher and the workers. */
-extern void udb_database_worker_started(int slot);
+/*
+ * For the launcher and the workers.  A worker that has started is told false
+ * if somebody needs the database for himself: it has to leave.
+ */
+extern bool udb_database_worker_started(int slot);
 extern void udb_database_worker_stopped(int slot);
 extern void udb_database_worker_finished(int slot);
 extern void udb_database_want_worker(int slot, bool wanted);

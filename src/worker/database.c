@@ -20,6 +20,7 @@
 #include "utils/guc.h"
 
 #include "common/database.h"
+#include "common/guc.h"
 #include "worker/worker.h"
 
 /* Whether this database still has the extension. */
@@ -66,13 +67,17 @@ udb_database_worker_main(Datum arg)
 	if (slot >= 0)
 	{
 		before_shmem_exit(worker_exit, Int32GetDatum(slot));
-		udb_database_worker_started(slot);
+		if (!udb_database_worker_started(slot))
+			proc_exit(0);
 		udb_database_wake_launcher();
 		jobs = udb_sweeps(&njobs);
 		udb_worker_loop(jobs, njobs, extension_exists);
 
-		/* left because it is not needed: nothing to restart */
-		udb_database_worker_finished(slot);
+		/* left because the extension is gone: nothing to restart */
+		if (udb_worker_enabled)
+			udb_database_worker_finished(slot);
 	}
+	else if ((slot = udb_database_find(dboid)) >= 0)
+		udb_database_worker_finished(slot);
 	proc_exit(0);
 }

@@ -80,10 +80,12 @@ dismiss_worker(const char *dbname)
 	if (!OidIsValid(dboid) || !udb_database_owner_check(dboid))
 		return;
 	slot = udb_database_find(dboid);
-	if (slot < 0 || !udb_database_get(slot, &db) || db.dboid != dboid)
+	if (slot < 0)
 		return;
+
+	/* hold first: one that is just starting looks for that after it has said who it is */
 	udb_database_hold_worker(slot, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), HOLD_MS));
-	if (db.worker_pid != 0)
+	if (udb_database_get(slot, &db) && db.dboid == dboid && db.worker_pid != 0)
 		(void) kill(db.worker_pid, SIGTERM);
 }
 

@@ -47,6 +47,7 @@
 #define PROBE_INTERVAL_MS 100	/* while a worker is starting */
 #define MAX_BACKOFF_MS (5 * 60 * 1000)
 #define NO_SLOT_RETRY_MS 30000	/* when max_worker_processes is reached */
+#define RECENT_SCAN_MS 1000		/* what was seen then still exists, mostly */
 
 /* a worker that lived this long has not failed to start */
 #define LONG_LIFE_MS 60000
@@ -64,6 +65,10 @@ typedef struct LauncherEntry
 } LauncherEntry;
 
 static HTAB *entries = NULL;
+
+/* last look at pg_database, and whether another one is due before its time */
+static TimestampTz scanned = 0;
+static bool scan_again = false;
 
 /* Bring the entries in line with pg_database. */
 static void
@@ -106,6 +111,8 @@ scan_databases(void)
 	while ((entry = hash_seq_search(&status)) != NULL)
 		if (!entry->seen && entry->handle == NULL)
 			(void) hash_search(entries, &entry->dboid, HASH_REMOVE, NULL);
+	scanned = GetCurrentTimestamp();
+	scan_again = false;
 }
 
 /* Notice that a worker has gone. */
@@ -195,6 +202,14 @@ launch(void)
 		}
 		if (starting)
 			continue;
+
+		/* the last worker may have left because the database was dropped */
+		if (entry->probed && TimestampDifferenceExceeds(scanned, now, RECENT_SCAN_MS))
+		{
+			scan_again = true;
+			wake = now;
+			continue;
+		}
 		if (known)
 			udb_database_want_worker(slot, false);
 		if (start(entry))
@@ -231,7 +246,6 @@ udb_launcher_main(Datum arg)
 {
 	static uint32 wait_event = 0;
 	HASHCTL		ctl = {.keysize = sizeof(Oid), .entrysize = sizeof(LauncherEntry)};
-	TimestampTz scanned = 0;
 
 	pqsignal(SIGHUP, SignalHandlerForConfigReload);
 	pqsignal(SIGTERM, die);
@@ -250,12 +264,9 @@ udb_launcher_main(Datum arg)
 
 		if (udb_worker_enabled)
 		{
-			if (udb_database_new_wanted() ||
+			if (udb_database_new_wanted() || scan_again ||
 				TimestampDifferenceExceeds(scanned, GetCurrentTimestamp(), SCAN_INTERVAL_MS - 1))
-			{
 				scan_databases();
-				scanned = GetCurrentTimestamp();
-			}
 			timeout = launch();
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
