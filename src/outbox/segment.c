@@ -297,5 +297,6 @@ UDB_FUNCTION(udb_sweep_outbox_segments);
 Datum
 udb_sweep_outbox_segments(PG_FUNCTION_ARGS)
 {
+	PreventCommandIfReadOnly("sweep_outbox_segments()");
 	PG_RETURN_INT32(udb_segments_create_ahead(udb_outbox()));
 }

@@ -34,6 +34,7 @@
 #include "storage/shmem.h"
 
 #include "common/database.h"
+#include "common/errors.h"
 #include "common/guc.h"
 #include "common/shmem.h"
 #include "outbox/horizon.h"
@@ -143,9 +144,22 @@ sequence_reserved(Oid seqrelid)
 static void
 make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 {
+	uint64		reserved;
+	List	   *prepared;
+
+	/*
+	 * What is valid now would be wrong after promotion: the sequence moves on
+	 * by replay, and prepared transactions hold no locks yet.
+	 */
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(udb_errcode(FEED_NOT_SERVED)),
+				 errmsg("the stable horizon is not known on a standby"),
+				 errhint("Connect to the primary.")));
+
 	/* both may do I/O, so before taking the lock */
-	uint64		reserved = sequence_reserved(seqrelid);
-	List	   *prepared = udb_prepared_recovered();
+	reserved = sequence_reserved(seqrelid);
+	prepared = udb_prepared_recovered();
 
 	LWLockAcquire(&udb_outbox_area->lock, LW_EXCLUSIVE);
 	if (pg_atomic_read_u32(&outbox->seqrelid) != seqrelid)

@@ -95,7 +95,8 @@ extern void udb_outbox_state_init(void);
 
 /*
  * This database's outbox, with counter and limit valid.  May read the
- * catalogs and the sequence; throws UD009 or undefined_table.
+ * catalogs and the sequence; throws UD009, undefined_table, or UD005 on a
+ * standby.
  */
 extern UdbOutbox *udb_outbox(void);
 
