@@ -46,6 +46,8 @@ typedef bool (*FeedEmit) (TupleTableSlot *event, uint64 position, void *arg);
 UdbOutbox *
 udb_feed_begin(void)
 {
+	UdbOutbox  *outbox;
+
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(udb_errcode(FEED_NOT_SERVED)),
@@ -58,7 +60,9 @@ udb_feed_begin(void)
 				 errmsg("cannot read the feed in a transaction with a fixed snapshot"),
 				 errdetail("Its snapshot may be older than the events that are to be read."),
 				 errhint("Use READ COMMITTED.")));
-	return udb_outbox();
+	outbox = udb_outbox();
+	udb_position_resync(outbox);
+	return outbox;
 }
 
 uint64
@@ -309,12 +313,16 @@ UDB_FUNCTION(udb_outbox_stable_seq);
 Datum
 udb_outbox_stable_seq(PG_FUNCTION_ARGS)
 {
+	UdbOutbox  *outbox;
+
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(udb_errcode(FEED_NOT_SERVED)),
 				 errmsg("the stable horizon is not known on a standby"),
 				 errhint("Connect to the primary.")));
-	PG_RETURN_INT64((int64) udb_horizon_durable(udb_outbox()));
+	outbox = udb_outbox();
+	udb_position_resync(outbox);
+	PG_RETURN_INT64((int64) udb_horizon_durable(outbox));
 }
 
 UDB_FUNCTION(udb_outbox_max_seq);

@@ -308,6 +308,7 @@ udb_checkpoint(PG_FUNCTION_ARGS)
 				 errhint("Connect to the primary.")));
 	PreventCommandIfReadOnly("checkpoint()");
 	outbox = udb_outbox();
+	udb_position_resync(outbox);
 
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	udb_consumer_get(name, snapshot, &consumer);

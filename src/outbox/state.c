@@ -234,16 +234,21 @@ udb_position_take(UdbOutbox *outbox, uint64 n)
 void
 udb_position_resync(UdbOutbox *outbox)
 {
-	uint64		reserved = sequence_reserved(udb_relation_oid(&outbox_position));
+	Oid			seqrelid = udb_relation_oid(&outbox_position);
 
-	if (unlikely(reserved > pg_atomic_read_u64(&outbox->limit)))
-		reserve(outbox, reserved);
+	if (likely(sequence_reserved(seqrelid) <= pg_atomic_read_u64(&outbox->limit)))
+		return;
+
+	/* with the lock nobody is between his nextval and raising the limit */
+	LockRelationOid(seqrelid, ShareUpdateExclusiveLock);
+	udb_atomic_max(&outbox->counter, sequence_reserved(seqrelid));
+	udb_atomic_max(&outbox->limit, pg_atomic_read_u64(&outbox->counter));
+	UnlockRelationOid(seqrelid, ShareUpdateExclusiveLock);
 }
 
 bool
 udb_position_known(UdbOutbox *outbox, uint64 position)
 {
-	/* a restored dump may have set the sequence after we looked first */
 	return position <= pg_atomic_read_u64(&outbox->counter) ||
 		position <= sequence_reserved(udb_relation_oid(&outbox_position));
 }

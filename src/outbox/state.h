@@ -108,7 +108,7 @@ extern uint64 udb_position_take(UdbOutbox *outbox, uint64 n);
 
 /*
  * Notice that the sequence was set from outside, which is what restoring a
- * dump does, and continue above.
+ * dump does, and continue above; all up to there then counts as handed out.
  */
 extern void udb_position_resync(UdbOutbox *outbox);
 
