@@ -7,9 +7,10 @@ COMMENT ON SEQUENCE udb.outbox_position IS
 SELECT pg_catalog.pg_extension_config_dump('udb.outbox_position', '');
 
 -- The log. Its partitions, called segments, are made when they are needed and are no members of
--- the extension, so that pg_dump dumps them with their data.
+-- the extension, so that pg_dump dumps them with their data. Each has its own primary key; one here
+-- would be there before a restored segment's and get in its way.
 CREATE TABLE udb.outbox_events (
-	event_seq bigint NOT NULL PRIMARY KEY,
+	event_seq bigint NOT NULL,
 	event_id uuid NOT NULL,
 	topic text NOT NULL,
 	partition_key text NOT NULL,

@@ -14,8 +14,10 @@ COMMENT ON COLUMN udb.consumers.topics IS 'Topics it reads; null for all';
 COMMENT ON COLUMN udb.consumers.position IS 'It has finished with everything up to here';
 SELECT pg_catalog.pg_extension_config_dump('udb.consumers', '');
 
+-- No foreign key to consumers: a parallel restore copies the tables in any order, and the constraint
+-- would be there before both.
 CREATE TABLE udb.dead_events (
-	consumer text COLLATE "C" NOT NULL REFERENCES udb.consumers ON DELETE CASCADE,
+	consumer text COLLATE "C" NOT NULL,
 	event_seq bigint NOT NULL,
 	redrive_seq bigint,
 	event_id uuid NOT NULL,

@@ -189,6 +189,7 @@ UDB_FUNCTION(udb_dead_letter_event);
 Datum
 udb_dead_letter_event(PG_FUNCTION_ARGS)
 {
+	static SPIPlanPtr lock_plan = NULL;
 	static SPIPlanPtr again_plan = NULL;
 	static SPIPlanPtr park_plan = NULL;
 	static const Oid types[] = {TEXTOID, INT8OID, TEXTOID};
@@ -217,6 +218,12 @@ udb_dead_letter_event(PG_FUNCTION_ARGS)
 	nulls = PG_ARGISNULL(2) ? "  n" : NULL;
 
 	udb_spi_begin(&spi);
+	/* keeps drop_consumer() off, which removes what is parked */
+	if (udb_spi_execute(&lock_plan, "SELECT FROM udb.consumers WHERE name = $1 FOR KEY SHARE",
+						3, types, values, nulls, SPI_OK_SELECT) == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("consumer \"%s\" does not exist", name)));
 	/* an event that was parked before, and redriven, or is reported twice */
 	if (udb_spi_execute(&again_plan,
 						"UPDATE udb.dead_events SET redrive_seq = NULL, error = $3,"

@@ -46,13 +46,17 @@ typedef bool (*FeedEmit) (TupleTableSlot *event, uint64 position, void *arg);
 UdbOutbox *
 udb_feed_outbox(void)
 {
+	UdbOutbox  *outbox;
+
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(udb_errcode(FEED_NOT_SERVED)),
 				 errmsg("the feed is not served on a standby"),
 				 errdetail("Which transactions are still open is known only to the primary."),
 				 errhint("Connect to the primary.")));
-	return udb_outbox();
+	outbox = udb_outbox();
+	udb_position_resync(outbox);
+	return outbox;
 }
 
 UdbOutbox *

@@ -134,6 +134,7 @@ Datum
 udb_drop_consumer(PG_FUNCTION_ARGS)
 {
 	static SPIPlanPtr plan = NULL;
+	static SPIPlanPtr dead_plan = NULL;
 	static const Oid types[] = {TEXTOID};
 	char		name[NAMEDATALEN];
 	Datum		values[1];
@@ -145,6 +146,9 @@ udb_drop_consumer(PG_FUNCTION_ARGS)
 	udb_spi_begin(&spi);
 	check_found(udb_spi_execute(&plan, "DELETE FROM udb.consumers WHERE name = $1",
 								1, types, values, NULL, SPI_OK_DELETE), name);
+	/* in this order, as who parks an event locks the consumer's row first */
+	(void) udb_spi_execute(&dead_plan, "DELETE FROM udb.dead_events WHERE consumer = $1",
+						   1, types, values, NULL, SPI_OK_DELETE);
 	udb_spi_end(&spi);
 	PG_RETURN_VOID();
 }

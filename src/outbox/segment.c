@@ -207,8 +207,9 @@ create_segment(uint64 position)
 
 	snprintf(name, sizeof(name), "outbox_events_" UINT64_FORMAT, segment.first);
 	sql[0] = psprintf("CREATE TABLE udb.%s (LIKE udb.outbox_events INCLUDING ALL)", name);
-	sql[1] = psprintf("ALTER TABLE udb.%s ADD CONSTRAINT %s_event_id_key UNIQUE (event_id)",
-					  name, name);
+	sql[1] = psprintf("ALTER TABLE udb.%s ADD CONSTRAINT %s_pkey PRIMARY KEY (event_seq),"
+					  " ADD CONSTRAINT %s_event_id_key UNIQUE (event_id)",
+					  name, name, name);
 	sql[2] = psprintf("ALTER TABLE udb.outbox_events ATTACH PARTITION udb.%s"
 					  " FOR VALUES FROM (" UINT64_FORMAT ") TO (" UINT64_FORMAT ")",
 					  name, segment.first, segment.end);

@@ -34,6 +34,7 @@
 #include "storage/shmem.h"
 
 #include "common/database.h"
+#include "common/errors.h"
 #include "common/guc.h"
 #include "common/shmem.h"
 #include "outbox/horizon.h"
@@ -149,9 +150,22 @@ is_valid(UdbOutbox *outbox, Oid seqrelid)
 static void
 make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 {
+	uint64		reserved;
+	List	   *prepared;
+
+	/*
+	 * What is valid now would be wrong after promotion: the sequence moves on
+	 * by replay, and prepared transactions hold no locks yet.
+	 */
+	if (RecoveryInProgress())
+		ereport(ERROR,
+				(errcode(udb_errcode(FEED_NOT_SERVED)),
+				 errmsg("the stable horizon is not known on a standby"),
+				 errhint("Connect to the primary.")));
+
 	/* both may do I/O, so before taking the lock */
-	uint64		reserved = sequence_reserved(seqrelid);
-	List	   *prepared = udb_prepared_recovered();
+	reserved = sequence_reserved(seqrelid);
+	prepared = udb_prepared_recovered();
 
 	LWLockAcquire(&udb_outbox_area->lock, LW_EXCLUSIVE);
 	if (!is_valid(outbox, seqrelid))
@@ -176,7 +190,6 @@ udb_outbox(void)
 	UdbOutbox  *outbox = &udb_outbox_area->outboxes[slot];
 	Oid			seqrelid = udb_relation_oid(&outbox_position);
 
-	Assert(!RecoveryInProgress());
 	if (unlikely(!is_valid(outbox, seqrelid)))
 		make_valid(outbox, slot, seqrelid);
 	return outbox;
@@ -228,16 +241,26 @@ udb_position_take(UdbOutbox *outbox, uint64 n)
 void
 udb_position_resync(UdbOutbox *outbox)
 {
-	uint64		reserved = sequence_reserved(udb_relation_oid(&outbox_position));
+	Oid			seqrelid = udb_relation_oid(&outbox_position);
+	uint64		reserved;
 
-	if (unlikely(reserved > pg_atomic_read_u64(&outbox->limit)))
-		reserve(outbox, reserved);
+	if (likely(sequence_reserved(seqrelid) <= pg_atomic_read_u64(&outbox->limit)))
+		return;
+
+	/* with the lock nobody is between his nextval and raising the limit */
+	LockRelationOid(seqrelid, ShareUpdateExclusiveLock);
+	reserved = sequence_reserved(seqrelid);
+	if (reserved > pg_atomic_read_u64(&outbox->limit))
+	{
+		udb_atomic_max(&outbox->counter, reserved);
+		udb_atomic_max(&outbox->limit, reserved);
+	}
+	UnlockRelationOid(seqrelid, ShareUpdateExclusiveLock);
 }
 
 bool
 udb_position_known(UdbOutbox *outbox, uint64 position)
 {
-	/* a restored dump may have set the sequence after we looked first */
 	return position <= pg_atomic_read_u64(&outbox->counter) ||
 		position <= sequence_reserved(udb_relation_oid(&outbox_position));
 }

@@ -98,8 +98,8 @@ extern void udb_outbox_state_init(void);
 
 /*
  * This database's outbox, with counter and limit valid.  May read the
- * catalogs and the sequence; throws UD009 or undefined_table.  Not for use
- * during recovery, where another server moves the sequence.
+ * catalogs and the sequence; throws UD009, undefined_table, or UD005 on a
+ * standby.
  */
 extern UdbOutbox *udb_outbox(void);
 
@@ -111,7 +111,7 @@ extern uint64 udb_position_take(UdbOutbox *outbox, uint64 n);
 
 /*
  * Notice that the sequence was set from outside, which is what restoring a
- * dump does, and continue above.
+ * dump does, and continue above; all up to there then counts as handed out.
  */
 extern void udb_position_resync(UdbOutbox *outbox);
 

@@ -8,6 +8,7 @@
 #   $s->send('SELECT pg_sleep(9)');     # does not wait ...
 #   my $output = $s->receive;           # ... this does
 #   wait_for_sql($node, 'SELECT count(*) FROM t', 3);
+#   sqlstate($node, 'SELECT 1/0');       # 22012, or empty if there is no error
 #   crash_backend($node, $s->pid);      # kill -9, then wait until the server is back
 #   crash_server($node);                # kill -9 of the postmaster; then $node->start
 #
@@ -23,7 +24,7 @@ use PostgreSQL::Test::Utils;
 use Carp;
 use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(new_cluster new_standby session wait_for wait_for_sql kill9 crash_backend crash_server);
+our @EXPORT = qw(new_cluster new_standby session wait_for wait_for_sql kill9 crash_backend crash_server sqlstate);
 
 my $patience = $PostgreSQL::Test::Utils::timeout_default // 180;
 
@@ -91,6 +92,16 @@ sub wait_for_sql
 	$node->poll_query_until($database // 'postgres', $sql, $expected // 't')
 	  or croak "timed out waiting for: $sql";
 	return 1;
+}
+
+# The SQLSTATE that a query ends with, or nothing if there is no error.
+sub sqlstate
+{
+	my ($node, $sql, $database) = @_;
+	my ($rc, $out, $err) =
+	  $node->psql($database // 'postgres', $sql, extra_params => [ '-v', 'VERBOSITY=verbose' ]);
+
+	return $err =~ /(?:ERROR|FATAL):\s+(\w{5}):/ ? $1 : '';
 }
 
 # Kill a process for good, and return when it is gone. A child of ours would stay a zombie.
