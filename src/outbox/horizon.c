@@ -102,11 +102,13 @@ udb_horizon_taken(uint64 first, uint64 last)
 	pg_atomic_write_u64(&proc->last, last);
 }
 
-/* The horizon as far as running transactions hold it. */
+/*
+ * The horizon as far as running transactions hold it; "horizon" is what the
+ * counter was before.
+ */
 static uint64
-horizon_of_procs(UdbOutbox *outbox)
+horizon_of_procs(UdbOutbox *outbox, uint64 horizon)
 {
-	uint64		horizon = pg_atomic_read_u64(&outbox->counter);
 	UdbOutboxProc *procs = udb_outbox_area->procs;
 	int			nprocs = udb_outbox_area->nprocs;
 
@@ -186,11 +188,16 @@ udb_horizon(UdbOutbox *outbox)
 {
 	uint64		horizon;
 
+	UDB_DEBUG_POINT("horizon-wanted");
+	horizon = pg_atomic_read_u64(&outbox->counter);
+	UDB_DEBUG_POINT("counter-read");
+
 	/*
 	 * Slots before prepared[]: a transaction that moves from one to the other
 	 * enters the second before it leaves the first.
 	 */
-	horizon = horizon_of_procs(outbox);
+	horizon = horizon_of_procs(outbox, horizon);
+	UDB_DEBUG_POINT("slots-read");
 	horizon = horizon_of_prepared(outbox, horizon);
 	UDB_DEBUG_POINT("horizon-read");
 	return horizon;
@@ -307,7 +314,7 @@ udb_horizon_wake(UdbOutbox *outbox)
 		 * Prepared transactions are left out, as asking for them can
 		 * allocate; who is woken in vain looks again and sleeps on.
 		 */
-		uint64		horizon = horizon_of_procs(outbox);
+		uint64		horizon = horizon_of_procs(outbox, pg_atomic_read_u64(&outbox->counter));
 
 		for (int i = 0; i < udb_outbox_area->nprocs; i++)
 		{
