@@ -252,6 +252,7 @@ udb_horizon_prepare(void)
 	LOCKTAG		tag = udb_locktag(UDB_LOCK_PREPARED, bound);
 	UdbOutboxPrepared *p = NULL;
 
+	UDB_DEBUG_POINT("preparing");
 	(void) LockAcquire(&tag, ShareLock, false, false);
 
 	LWLockAcquire(&area->lock, LW_EXCLUSIVE);

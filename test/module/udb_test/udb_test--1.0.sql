@@ -218,6 +218,25 @@ BEGIN
 END
 $$;
 
+-- An open transaction that has enqueued in another database.
+CREATE PROCEDURE other_database_begin()
+	LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM public.dblink_connect('udb_other', udb_test.myself() || ' dbname=postgres');
+	PERFORM public.dblink_exec('udb_other', 'CREATE EXTENSION IF NOT EXISTS udb', false);
+	PERFORM public.dblink_exec('udb_other', 'BEGIN');
+	PERFORM * FROM public.dblink('udb_other', $q$ SELECT udb.enqueue('t', '"other"') $q$) AS r (position bigint);
+END
+$$;
+
+CREATE PROCEDURE other_database_end()
+	LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM public.dblink_exec('udb_other', 'ROLLBACK');
+	PERFORM public.dblink_disconnect('udb_other');
+END
+$$;
+
 -- 'asleep' once it waits for events; its answer if it has one.
 CREATE FUNCTION background_state() RETURNS text
 	LANGUAGE plpgsql AS $$
