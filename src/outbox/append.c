@@ -14,7 +14,8 @@
  * segment, so an insert with a given event_id looks into all segments, with a
  * dirty snapshot, and does that and the insert under a short heavyweight lock
  * on the id, as two sessions could otherwise pass each other at the boundary
- * of two segments.  The lock is never held while waiting for a transaction.
+ * of two segments.  The lock is never held while waiting for a transaction, or
+ * for a segment.
  *
  * Copyright (c) 2026, the udb authors
  *
@@ -314,10 +315,10 @@ udb_append_begin(const char *function)
  * Insert an event that is known to be new.  Index insertion and toasting
  * palloc, so do it in the per-tuple context.
  */
-static uint64
-insert_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *event_id)
+static void
+insert_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *event_id,
+			 uint64 position)
 {
-	uint64		position = udb_append_positions(outbox, 1);
 	OpenSegment *seg = use_segment(outbox, position);
 	TupleTableSlot *slot = fill_slot(seg, 0, event, position, event_id);
 	MemoryContext oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
@@ -333,7 +334,6 @@ insert_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *eve
 		udb_segment_ask(outbox, seg->end);
 	}
 	UDB_DEBUG_POINT("event-inserted");
-	return position;
 }
 
 /* Throw UD001 unless the stored event has the same content. */
@@ -411,34 +411,63 @@ find_event_id(Oid relid, const UdbEventInput *event, TransactionId *wait_for)
 	return position;
 }
 
-/* Append an event whose event_id was given. */
+static bool
+in_segments(uint64 position, const UdbSegment *segments, int n)
+{
+	for (int i = n - 1; i >= 0; i--)
+		if (position >= segments[i].first && position < segments[i].end)
+			return true;
+	return false;
+}
+
+/*
+ * Append an event whose event_id was given.
+ *
+ * A transaction that has had to create a segment shows it to nobody before it
+ * ends, and its events neither.  But then our own position is beyond the
+ * segments that we know of as well, so wait for that segment before looking
+ * again; an unused position is only a gap.
+ */
 static uint64
 append_with_id(UdbOutbox *outbox, const UdbEventInput *event)
 {
 	LOCKTAG		tag = udb_locktag(UDB_LOCK_EVENT_ID,
 								  hash_bytes_extended(event->event_id->data, UUID_LEN, 0));
+	uint64		position = 0;
 
 	for (;;)
 	{
 		TransactionId wait_for = InvalidTransactionId;
-		uint64		position = 0;
+		uint64		found = 0;
 		UdbSegment *segments;
+		UdbSegment	segment;
 		int			n;
 
 		(void) LockAcquire(&tag, ExclusiveLock, false, false);
 
 		n = udb_segments(&segments);
-		for (int i = n - 1; i >= 0 && position == 0 && !TransactionIdIsValid(wait_for); i--)
-			position = find_event_id(segments[i].relid, event, &wait_for);
+		for (int i = n - 1; i >= 0 && found == 0 && !TransactionIdIsValid(wait_for); i--)
+			found = find_event_id(segments[i].relid, event, &wait_for);
+
+		if (found == 0 && !TransactionIdIsValid(wait_for))
+		{
+			if (position == 0)
+				position = udb_append_positions(outbox, 1);
+			if (in_segments(position, segments, n))
+			{
+				insert_event(outbox, event, event->event_id, position);
+				found = position;
+			}
+		}
 		pfree(segments);
 
-		if (position == 0 && !TransactionIdIsValid(wait_for))
-			position = insert_event(outbox, event, event->event_id);
-
 		LockRelease(&tag, ExclusiveLock, false);
-		if (position != 0)
-			return position;
-		XactLockTableWait(wait_for, NULL, NULL, XLTW_None);
+		if (found != 0)
+			return found;
+		if (TransactionIdIsValid(wait_for))
+			XactLockTableWait(wait_for, NULL, NULL, XLTW_None);
+		else
+			udb_segment_need(outbox, position, &segment);
 	}
 }
 
@@ -447,11 +476,14 @@ udb_append(const UdbEventInput *event)
 {
 	UdbOutbox  *outbox = udb_append_begin("enqueue()");
 	pg_uuid_t	event_id;
+	uint64		position;
 
 	if (event->event_id != NULL)
 		return (int64) append_with_id(outbox, event);
 	udb_uuid_v7(&event_id);
-	return (int64) insert_event(outbox, event, &event_id);
+	position = udb_append_positions(outbox, 1);
+	insert_event(outbox, event, &event_id, position);
+	return (int64) position;
 }
 
 UDB_FUNCTION(udb_enqueue);

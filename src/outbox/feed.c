@@ -157,7 +157,7 @@ scan_log(uint64 after, uint64 upto, const UdbTopics *topics, Snapshot snapshot, 
 		 FeedEmit emit, void *arg)
 {
 	UdbSegment *segments;
-	int			n = udb_segments(&segments);
+	int			n = udb_segments_between(after, upto, &segments);
 	bool		more = true;
 
 	for (int i = 0; i < n && more; i++)

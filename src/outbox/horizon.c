@@ -93,20 +93,35 @@ udb_horizon_taken(uint64 first, uint64 last)
 {
 	UdbOutboxProc *proc = my_proc();
 
+	uint64		bound = pg_atomic_read_u64(&proc->bound);
+	bool		raised = pg_atomic_read_u64(&proc->last) == 0 && bound != first;
+
 	/*
 	 * Between reading the counter and publishing the bound others may have
 	 * gone on; now the exact bound is known.
 	 */
-	if (pg_atomic_read_u64(&proc->last) == 0)
+	if (raised)
 		pg_atomic_write_u64(&proc->bound, first);
 	pg_atomic_write_u64(&proc->last, last);
+
+	/*
+	 * They may have committed by now, and this was all that held the horizon
+	 * below them.  Pairs with the barrier in udb_horizon_wait.
+	 */
+	if (raised)
+	{
+		pg_memory_barrier();
+		udb_horizon_wake(registered);
+	}
 }
 
-/* The horizon as far as running transactions hold it. */
+/*
+ * The horizon as far as running transactions hold it; "horizon" is what the
+ * counter was before.
+ */
 static uint64
-horizon_of_procs(UdbOutbox *outbox)
+horizon_of_procs(UdbOutbox *outbox, uint64 horizon)
 {
-	uint64		horizon = pg_atomic_read_u64(&outbox->counter);
 	UdbOutboxProc *procs = udb_outbox_area->procs;
 	int			nprocs = udb_outbox_area->nprocs;
 
@@ -186,11 +201,16 @@ udb_horizon(UdbOutbox *outbox)
 {
 	uint64		horizon;
 
+	UDB_DEBUG_POINT("horizon-wanted");
+	horizon = pg_atomic_read_u64(&outbox->counter);
+	UDB_DEBUG_POINT("counter-read");
+
 	/*
 	 * Slots before prepared[]: a transaction that moves from one to the other
 	 * enters the second before it leaves the first.
 	 */
-	horizon = horizon_of_procs(outbox);
+	horizon = horizon_of_procs(outbox, horizon);
+	UDB_DEBUG_POINT("slots-read");
 	horizon = horizon_of_prepared(outbox, horizon);
 	UDB_DEBUG_POINT("horizon-read");
 	return horizon;
@@ -232,6 +252,7 @@ udb_horizon_prepare(void)
 	LOCKTAG		tag = udb_locktag(UDB_LOCK_PREPARED, bound);
 	UdbOutboxPrepared *p = NULL;
 
+	UDB_DEBUG_POINT("preparing");
 	(void) LockAcquire(&tag, ShareLock, false, false);
 
 	LWLockAcquire(&area->lock, LW_EXCLUSIVE);
@@ -271,14 +292,19 @@ udb_horizon_committed(XLogRecPtr commit_end)
 void
 udb_horizon_prepared_ended(void)
 {
-	int			slot;
+	int			slot = udb_database_find(MyDatabaseId);
 
-	if (pg_atomic_read_u32(&udb_outbox_area->nprepared) == 0)
-		return;
-	udb_horizon_wake_all(MyDatabaseId);
-	slot = udb_database_find(MyDatabaseId);
+	UDB_DEBUG_POINT("prepared-ended");
+
+	/*
+	 * Not only if prepared[] has elements: a reader may just have freed this
+	 * one's, and it may have had other reasons to wake somebody.
+	 */
 	if (slot >= 0)
+	{
+		udb_horizon_wake_all(&udb_outbox_area->outboxes[slot]);
 		udb_horizon_wake(&udb_outbox_area->outboxes[slot]);
+	}
 }
 
 /*
@@ -307,7 +333,7 @@ udb_horizon_wake(UdbOutbox *outbox)
 		 * Prepared transactions are left out, as asking for them can
 		 * allocate; who is woken in vain looks again and sleeps on.
 		 */
-		uint64		horizon = horizon_of_procs(outbox);
+		uint64		horizon = horizon_of_procs(outbox, pg_atomic_read_u64(&outbox->counter));
 
 		for (int i = 0; i < udb_outbox_area->nprocs; i++)
 		{
@@ -329,14 +355,16 @@ udb_horizon_wake(UdbOutbox *outbox)
 }
 
 void
-udb_horizon_wake_all(Oid dboid)
+udb_horizon_wake_all(UdbOutbox *outbox)
 {
+	/* pairs with the barrier in udb_horizon_wait */
+	pg_atomic_fetch_add_u32(&outbox->wakes, 1);
 	for (int i = 0; i < udb_outbox_area->nprocs; i++)
 	{
 		UdbOutboxProc *proc = &udb_outbox_area->procs[i];
 
 		/* the waiter itself finds out that there is nothing, if so */
-		if (pg_atomic_read_u64(&proc->waits_above) != 0 && proc->wait_dboid == dboid)
+		if (pg_atomic_read_u64(&proc->waits_above) != 0 && proc->wait_dboid == outbox->dboid)
 			SetLatch(&ProcGlobal->allProcs[i].procLatch);
 	}
 }
@@ -354,7 +382,7 @@ stop_waiting(int code, Datum arg)
 }
 
 bool
-udb_horizon_wait(UdbOutbox *outbox, uint64 position, TimestampTz deadline)
+udb_horizon_wait(UdbOutbox *outbox, uint64 position, uint32 wakes, TimestampTz deadline)
 {
 	static uint32 wait_event = 0;
 	UdbOutboxProc *proc = my_proc();
@@ -369,7 +397,7 @@ udb_horizon_wait(UdbOutbox *outbox, uint64 position, TimestampTz deadline)
 
 		/* registered first, looked second: no wake-up can be missed */
 		pg_memory_barrier();
-		if (udb_horizon(outbox) <= position)
+		if (udb_horizon(outbox) <= position && pg_atomic_read_u32(&outbox->wakes) == wakes)
 		{
 			long		timeout = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), deadline);
 

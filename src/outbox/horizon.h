@@ -48,14 +48,15 @@ extern void udb_horizon_prepared_ended(void);
 
 /* Wake those whose wait is over, or all sessions that wait in this database. */
 extern void udb_horizon_wake(UdbOutbox *outbox);
-extern void udb_horizon_wake_all(Oid dboid);
+extern void udb_horizon_wake_all(UdbOutbox *outbox);
 
 /*
- * Wait until the horizon is above "position", somebody calls
- * udb_horizon_wake_all, or the deadline has passed (false).  Holds no lock.
- * Throws on cancel.
+ * Wait until the horizon is above "position", somebody has called
+ * udb_horizon_wake_all since outbox->wakes was read, or the deadline has passed
+ * (false).  Holds no lock.  Throws on cancel.
  */
-extern bool udb_horizon_wait(UdbOutbox *outbox, uint64 position, TimestampTz deadline);
+extern bool udb_horizon_wait(UdbOutbox *outbox, uint64 position, uint32 wakes,
+							 TimestampTz deadline);
 
 /* Prepared transactions that the server found when it started; for state.c. */
 extern List *udb_prepared_recovered(void);

@@ -180,7 +180,7 @@ seek(const char *name, bool by_text, Datum target)
 								"UPDATE udb.consumers SET position = $2 WHERE name = $1",
 								2, types, values, NULL, SPI_OK_UPDATE), name);
 	udb_spi_end(&spi);
-	udb_outbox_wake_all_at_commit();
+	udb_outbox_wake_all_at_commit(outbox);
 	return position;
 }
 
@@ -218,7 +218,7 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 	check_found(udb_spi_execute(&plan, "UPDATE udb.consumers SET paused = $2 WHERE name = $1",
 								2, types, values, NULL, SPI_OK_UPDATE), name);
 	udb_spi_end(&spi);
-	udb_outbox_wake_all_at_commit();
+	udb_outbox_wake_all_at_commit(udb_outbox());
 }
 
 UDB_FUNCTION(udb_pause_consumer);

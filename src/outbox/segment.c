@@ -30,13 +30,16 @@
 #include "access/xact.h"
 #include "catalog/partition.h"
 #include "catalog/pg_index.h"
+#include "catalog/pg_inherits.h"
 #include "miscadmin.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
 #include "storage/lmgr.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
+#include "utils/relcache.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
@@ -52,13 +55,17 @@
 int
 udb_segments(UdbSegment **segments)
 {
-	Relation	parent = table_open(udb_relation_oid(&udb_outbox_events), AccessShareLock);
+	Relation	parent;
 	PartitionDesc desc;
 	PartitionBoundInfo bounds;
 	int			n = 0;
 
-	/* ATTACH takes a lock that ours lets through, and a lock that we hold already looks at no messages */
+	/*
+	 * Taking a lock that this transaction already has does not process
+	 * invalidations, but new segments appear in spite of it.
+	 */
 	AcceptInvalidationMessages();
+	parent = table_open(udb_relation_oid(&udb_outbox_events), AccessShareLock);
 	desc = RelationGetPartitionDesc(parent, true);
 	bounds = desc->boundinfo;
 
@@ -80,6 +87,58 @@ udb_segments(UdbSegment **segments)
 	if (n > 0)
 		(*segments)[n - 1].newest = true;
 	table_close(parent, AccessShareLock);
+	return n;
+}
+
+/* How many segments a snapshot taken now sees. */
+static int
+count_in_catalog(Oid parent)
+{
+	Relation	inherits = table_open(InheritsRelationId, AccessShareLock);
+	SysScanDesc scan;
+	ScanKeyData key;
+	int			n = 0;
+
+	ScanKeyInit(&key, Anum_pg_inherits_inhparent, BTEqualStrategyNumber, F_OIDEQ,
+				ObjectIdGetDatum(parent));
+	scan = systable_beginscan(inherits, InheritsParentIndexId, true, NULL, 1, &key);
+	while (HeapTupleIsValid(systable_getnext(scan)))
+		n++;
+	systable_endscan(scan);
+	table_close(inherits, AccessShareLock);
+	return n;
+}
+
+/* Whether the segments hold all positions from "first" to "last". */
+static bool
+cover(const UdbSegment *segments, int n, uint64 first, uint64 last)
+{
+	for (int i = 0; i < n && first <= last; i++)
+	{
+		if (segments[i].first > first)
+			return false;
+		first = Max(first, segments[i].end);
+	}
+	return first > last;
+}
+
+int
+udb_segments_between(uint64 after, uint64 upto, UdbSegment **segments)
+{
+	Oid			parent = udb_relation_oid(&udb_outbox_events);
+	int			n = udb_segments(segments);
+
+	/*
+	 * A transaction can be seen a moment before its invalidations are sent
+	 * (see CommitTransaction).  If it has created a segment, what is in there
+	 * can already be stable.
+	 */
+	if (!cover(*segments, n, after + 1, upto) && count_in_catalog(parent) > n)
+	{
+		pfree(*segments);
+		RelationCacheInvalidateEntry(parent);
+		n = udb_segments(segments);
+	}
 	return n;
 }
 

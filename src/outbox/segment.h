@@ -38,6 +38,12 @@ typedef struct UdbSegment
 /* All segments by position; *segments is palloc'd.  Returns their number. */
 extern int	udb_segments(UdbSegment **segments);
 
+/*
+ * The same for who goes by the horizon: has every segment that holds a
+ * committed event in (after, upto].
+ */
+extern int	udb_segments_between(uint64 after, uint64 upto, UdbSegment **segments);
+
 /* The segment of a position, or false. */
 extern bool udb_segment_find(uint64 position, UdbSegment *segment);
 

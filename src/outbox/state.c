@@ -95,6 +95,7 @@ outbox_init(void *ptr)
 		pg_atomic_init_u64(&outbox->limit, 0);
 		pg_atomic_init_u64(&outbox->flush_lsn, 0);
 		pg_atomic_init_u32(&outbox->nwaiters, 0);
+		pg_atomic_init_u32(&outbox->wakes, 0);
 		pg_atomic_init_u32(&outbox->notify_pending, 0);
 		pg_atomic_init_u64(&outbox->segment_wanted, 0);
 		ConditionVariableInit(&outbox->segment_cv);

@@ -45,6 +45,7 @@ typedef struct UdbOutbox
 	pg_atomic_uint64 flush_lsn;
 
 	pg_atomic_uint32 nwaiters;	/* sessions in wait_for_events */
+	pg_atomic_uint32 wakes;		/* counts udb_horizon_wake_all() */
 	pg_atomic_uint32 notify_pending;	/* the worker has been woken to NOTIFY */
 
 	pg_atomic_uint64 segment_wanted;	/* somebody waits for this position's segment */

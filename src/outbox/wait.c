@@ -24,6 +24,7 @@
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
+#include "common/debugpoint.h"
 #include "common/interval.h"
 #include "outbox/consumer.h"
 #include "outbox/feed.h"
@@ -58,11 +59,20 @@ wait_for_events(const char *name, int64 usecs)
 	MemoryContext oldcontext = MemoryContextSwitchTo(context);
 	UdbOutbox  *outbox = udb_feed_begin();
 	bool		ready;
-	uint64		horizon;
 
-	while (!(ready = has_events(outbox, name, &horizon)) &&
-		   udb_horizon_wait(outbox, horizon, deadline))
+	for (;;)
+	{
+		uint32		wakes = pg_atomic_read_u32(&outbox->wakes);
+		uint64		horizon;
+
+		ready = has_events(outbox, name, &horizon);
+		if (ready)
+			break;
+		UDB_DEBUG_POINT("nothing-to-read");
+		if (!udb_horizon_wait(outbox, horizon, wakes, deadline))
+			break;
 		MemoryContextReset(context);
+	}
 
 	MemoryContextSwitchTo(oldcontext);
 	MemoryContextDelete(context);

@@ -28,13 +28,14 @@
 #include "outbox/horizon.h"
 #include "outbox/xact.h"
 
-static bool wake_all = false;
+/* whose waiting sessions are to look again if this transaction commits */
+static UdbOutbox *wake_all = NULL;
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
 void
-udb_outbox_wake_all_at_commit(void)
+udb_outbox_wake_all_at_commit(UdbOutbox *outbox)
 {
-	wake_all = true;
+	wake_all = outbox;
 }
 
 static void
@@ -43,9 +44,9 @@ end_of_transaction(bool committed)
 	udb_append_forget();
 	if (udb_horizon_registered())
 		udb_horizon_clear();
-	if (wake_all && committed)
-		udb_horizon_wake_all(MyDatabaseId);
-	wake_all = false;
+	if (wake_all != NULL && committed)
+		udb_horizon_wake_all(wake_all);
+	wake_all = NULL;
 }
 
 static void
