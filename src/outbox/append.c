@@ -5,10 +5,11 @@
  *
  * The tuple and its index entries are inserted directly, without SPI, plan or
  * executor.  The segment stays open, with its indexes, until the end of the
- * transaction; it is owned by the top transaction's resource owner, so that
- * subtransactions can come and go.  No bulk-insert state is kept from one call
- * to the next: its buffer pin would outlive errors caught in subtransactions,
- * and its ring would evict the pages that consumers are about to read.
+ * transaction.  All that this holds on to belongs to a resource owner of its
+ * own, a child of the top transaction's, so that subtransactions can come and
+ * go; one that aborts may have left things half done, so the segment is then
+ * dropped whole and opened again when needed.  No bulk-insert state is kept:
+ * its ring would evict the pages that consumers are about to read.
  *
  * The same event_id in two transactions: a unique index can see only its own
  * segment, so an insert with a given event_id looks into all segments, with a
@@ -43,6 +44,7 @@
 #include "utils/fmgrprotos.h"
 #include "utils/jsonb.h"
 #include "utils/memutils.h"
+#include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
@@ -68,6 +70,7 @@
 typedef struct OpenSegment
 {
 	MemoryContext context;
+	ResourceOwner owner;
 	Relation	rel;
 	ResultRelInfo *rri;
 	EState	   *estate;
@@ -76,7 +79,6 @@ typedef struct OpenSegment
 	uint64		first;
 	uint64		end;
 	uint64		alarm;			/* wake the worker from this position on */
-	bool		created_here;	/* in this transaction */
 } OpenSegment;
 
 static OpenSegment *open_segment = NULL;
@@ -146,10 +148,16 @@ null_argument(const char *name)
 			 errmsg("argument \"%s\" must not be null", name)));
 }
 
-/*
- * Close the open segment.  With CurrentResourceOwner set to the top
- * transaction's, which remembers all that is released here.
- */
+/* Let go of all that an open segment holds: quietly, after an error. */
+static void
+release_owner(ResourceOwner owner, bool commit)
+{
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_BEFORE_LOCKS, commit, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_LOCKS, commit, false);
+	ResourceOwnerRelease(owner, RESOURCE_RELEASE_AFTER_LOCKS, commit, false);
+	ResourceOwnerDelete(owner);
+}
+
 void
 udb_append_close(void)
 {
@@ -159,28 +167,34 @@ udb_append_close(void)
 	if (seg == NULL)
 		return;
 	open_segment = NULL;
-	CurrentResourceOwner = TopTransactionResourceOwner;
+	CurrentResourceOwner = seg->owner;
 	for (int i = 0; i < seg->nslots; i++)
 		ExecDropSingleTupleTableSlot(seg->slots[i]);
-	if (seg->rri != NULL)
-		ExecCloseIndices(seg->rri);
+	ExecCloseIndices(seg->rri);
 	FreeExecutorState(seg->estate);
 	table_close(seg->rel, NoLock);
 	CurrentResourceOwner = save;
+	release_owner(seg->owner, true);
 	MemoryContextDelete(seg->context);
 }
 
 void
 udb_append_forget(void)
 {
+	/* abort releases the top transaction's resource owner, with its children */
 	open_segment = NULL;
 }
 
 void
 udb_append_subabort(void)
 {
-	if (open_segment != NULL && open_segment->created_here)
-		udb_append_close();
+	OpenSegment *seg = open_segment;
+
+	if (seg == NULL)
+		return;
+	open_segment = NULL;
+	release_owner(seg->owner, false);
+	MemoryContextDelete(seg->context);
 }
 
 /* Slot i; they are used, and so made, from 0 upwards. */
@@ -196,7 +210,7 @@ segment_slot(OpenSegment *seg, int i)
 			seg->slots = palloc(sizeof(TupleTableSlot *));
 		else if (i == 1)
 			seg->slots = repalloc(seg->slots, sizeof(TupleTableSlot *) * BATCH_TUPLES);
-		CurrentResourceOwner = TopTransactionResourceOwner;
+		CurrentResourceOwner = seg->owner;
 		seg->slots[i] = table_slot_create(seg->rel, NULL);
 		seg->nslots++;
 		CurrentResourceOwner = save;
@@ -205,52 +219,77 @@ segment_slot(OpenSegment *seg, int i)
 	return seg->slots[i];
 }
 
+/* Open a segment for inserts; the caller has set the resource owner and context. */
+static OpenSegment *
+open_for_insert(const UdbSegment *found)
+{
+	OpenSegment *seg = palloc0(sizeof(OpenSegment));
+
+	seg->rel = udb_segment_open(found->relid, NoLock);
+	if (seg->rel == NULL)
+		elog(ERROR, "outbox segment of position " UINT64_FORMAT " is gone", found->first);
+	if (seg->rel->rd_rel->relkind != RELKIND_RELATION ||
+		RelationGetDescr(seg->rel)->natts != Natts_event)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("outbox segment \"%s\" is not a table with the columns of udb.outbox_events",
+						RelationGetRelationName(seg->rel)),
+				 errhint("Undo what ALTER TABLE has changed.")));
+	seg->context = CurrentMemoryContext;
+	seg->owner = CurrentResourceOwner;
+	seg->first = found->first;
+	seg->end = found->end;
+	seg->alarm = udb_segment_alarm(found);
+	seg->estate = CreateExecutorState();
+	seg->rri = makeNode(ResultRelInfo);
+	InitResultRelInfo(seg->rri, seg->rel, 0, NULL, 0);
+	ExecOpenIndices(seg->rri, false);
+	return seg;
+}
+
 /* Make the segment of "position" the open one. */
 static OpenSegment *
 use_segment(UdbOutbox *outbox, uint64 position)
 {
-	OpenSegment *seg = open_segment;
 	UdbSegment	found;
 	MemoryContext context;
 	MemoryContext oldcontext;
+	ResourceOwner owner;
 	ResourceOwner save = CurrentResourceOwner;
-	Relation	rel;
+	OpenSegment *seg;
 
-	if (likely(seg != NULL && position >= seg->first && position < seg->end))
-		return seg;
+	if (likely(open_segment != NULL &&
+			   position >= open_segment->first && position < open_segment->end))
+		return open_segment;
 
 	udb_append_close();
 	udb_segment_need(outbox, position, &found);
 
+	/* the lock is the transaction's, whatever becomes of the rest */
+	CurrentResourceOwner = TopTransactionResourceOwner;
+	LockRelationOid(found.relid, RowExclusiveLock);
+
+	owner = ResourceOwnerCreate(TopTransactionResourceOwner, "udb outbox segment");
 	context = AllocSetContextCreate(TopTransactionContext, "udb outbox segment",
 									ALLOCSET_SMALL_SIZES);
 	oldcontext = MemoryContextSwitchTo(context);
-	CurrentResourceOwner = TopTransactionResourceOwner;
+	CurrentResourceOwner = owner;
 	PG_TRY();
 	{
-		rel = udb_segment_open(found.relid, RowExclusiveLock);
-		if (rel == NULL)
-			elog(ERROR, "outbox segment of position " UINT64_FORMAT " is gone", position);
-		seg = palloc0(sizeof(OpenSegment));
-		seg->context = context;
-		seg->rel = rel;
-		seg->first = found.first;
-		seg->end = found.end;
-		seg->alarm = udb_segment_alarm(&found);
-		seg->created_here = rel->rd_createSubid != InvalidSubTransactionId;
-		seg->estate = CreateExecutorState();
-		open_segment = seg;		/* from here on, closing undoes all */
-
-		seg->rri = makeNode(ResultRelInfo);
-		InitResultRelInfo(seg->rri, rel, 0, NULL, 0);
-		ExecOpenIndices(seg->rri, false);
+		seg = open_for_insert(&found);
 	}
-	PG_FINALLY();
+	PG_CATCH();
 	{
 		CurrentResourceOwner = save;
 		MemoryContextSwitchTo(oldcontext);
+		release_owner(owner, false);
+		MemoryContextDelete(context);
+		PG_RE_THROW();
 	}
 	PG_END_TRY();
+	CurrentResourceOwner = save;
+	MemoryContextSwitchTo(oldcontext);
+	open_segment = seg;
 	return seg;
 }
 
@@ -322,9 +361,13 @@ insert_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *eve
 	OpenSegment *seg = use_segment(outbox, position);
 	TupleTableSlot *slot = fill_slot(seg, 0, event, position, event_id);
 	MemoryContext oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
+	ResourceOwner save = CurrentResourceOwner;
 
+	/* index access methods may keep buffers pinned from one insert to the next */
+	CurrentResourceOwner = seg->owner;
 	table_tuple_insert(seg->rel, slot, GetCurrentCommandId(true), 0, NULL);
 	index_slot(seg, slot);
+	CurrentResourceOwner = save;
 	ExecClearTuple(slot);
 	MemoryContextSwitchTo(oldcontext);
 
@@ -600,6 +643,7 @@ insert_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 first
 	Size		bytes = 0;
 	int			filled = 0;
 	MemoryContext oldcontext;
+	ResourceOwner save = CurrentResourceOwner;
 
 	while (filled < n && filled < BATCH_TUPLES && bytes < BATCH_BYTES && first + filled < seg->end)
 	{
@@ -610,12 +654,14 @@ insert_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 first
 	}
 
 	oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
+	CurrentResourceOwner = seg->owner;
 	table_multi_insert(seg->rel, seg->slots, filled, GetCurrentCommandId(true), 0, NULL);
 	for (int i = 0; i < filled; i++)
 	{
 		udb_insert_index_tuples(seg->rri, seg->slots[i], seg->estate);
 		ExecClearTuple(seg->slots[i]);
 	}
+	CurrentResourceOwner = save;
 	ResetPerTupleExprContext(seg->estate);
 	MemoryContextSwitchTo(oldcontext);
 

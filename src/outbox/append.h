@@ -50,8 +50,8 @@ extern void udb_append_check_payload(Datum payload);
 
 /*
  * End of transaction.  close runs before commit or prepare and releases what
- * is held open; forget runs after abort, where that is gone already.
- * subabort closes a segment that the aborted subtransaction has created.
+ * is held open; forget runs after abort, which does that itself; subabort after
+ * that of a subtransaction.
  */
 extern void udb_append_close(void);
 extern void udb_append_forget(void);

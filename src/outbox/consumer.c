@@ -57,6 +57,7 @@ typedef struct CacheEntry
 {
 	Oid			dboid;			/* InvalidOid: free */
 	char		name[NAMEDATALEN];
+	Oid			generation;		/* of the outbox: see udb_outbox_generation() */
 	TimestampTz created_at;		/* tells a consumer from a later namesake */
 	ItemPointerData tid;		/* where its row was */
 	uint64		position;		/* scanned is valid for this position only */
@@ -154,13 +155,15 @@ lookup(const char *name, bool enter)
 
 /* The same for a consumer whose row is at hand; forgets an older namesake. */
 static CacheEntry *
-enter(const UdbConsumer *consumer)
+enter(const UdbConsumer *consumer, Oid generation)
 {
 	CacheEntry *e = lookup(consumer->name, true);
 
-	if (e->created_at != consumer->created_at)
+	if (e->created_at != consumer->created_at || e->generation != generation)
 	{
+		e->generation = generation;
 		e->created_at = consumer->created_at;
+		ItemPointerSetInvalid(&e->tid);
 		e->position = e->scanned = 0;
 		e->last_read = 0;
 	}
@@ -170,12 +173,13 @@ enter(const UdbConsumer *consumer)
 void
 udb_consumer_moved(UdbConsumer *consumer, ItemPointer tid, uint64 position)
 {
+	Oid			generation = udb_outbox_generation();
 	CacheEntry *e;
 
 	consumer->position = position;
 	consumer->tid = *tid;
 	LWLockAcquire(&cache->lock, LW_EXCLUSIVE);
-	e = enter(consumer);
+	e = enter(consumer, generation);
 	e->tid = *tid;
 	LWLockRelease(&cache->lock);
 }
@@ -183,11 +187,12 @@ udb_consumer_moved(UdbConsumer *consumer, ItemPointer tid, uint64 position)
 void
 udb_consumer_scanned(UdbConsumer *consumer, uint64 scanned)
 {
+	Oid			generation = udb_outbox_generation();
 	CacheEntry *e;
 
 	consumer->scanned = scanned;
 	LWLockAcquire(&cache->lock, LW_EXCLUSIVE);
-	e = enter(consumer);
+	e = enter(consumer, generation);
 	if (e->position != consumer->position || e->scanned < scanned)
 	{
 		e->position = consumer->position;
@@ -199,10 +204,11 @@ udb_consumer_scanned(UdbConsumer *consumer, uint64 scanned)
 void
 udb_consumer_has_read(const UdbConsumer *consumer)
 {
+	Oid			generation = udb_outbox_generation();
 	TimestampTz now = GetCurrentTimestamp();
 
 	LWLockAcquire(&cache->lock, LW_EXCLUSIVE);
-	enter(consumer)->last_read = now;
+	enter(consumer, generation)->last_read = now;
 	LWLockRelease(&cache->lock);
 }
 
@@ -242,6 +248,7 @@ udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 {
 	Relation	rel = table_open(udb_relation_oid(&udb_consumers), AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	Oid			generation = udb_outbox_generation();
 	CacheEntry	cached = {0};
 	CacheEntry *e;
 	Datum	   *values;
@@ -250,8 +257,10 @@ udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 
 	LWLockAcquire(&cache->lock, LW_SHARED);
 	e = lookup(name, false);
-	if (e != NULL)
+	if (e != NULL && e->generation == generation)
 		cached = *e;
+	else
+		e = NULL;
 	LWLockRelease(&cache->lock);
 
 	found = e != NULL && ItemPointerIsValid(&cached.tid) &&

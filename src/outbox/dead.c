@@ -234,7 +234,9 @@ udb_dead_letter_event(PG_FUNCTION_ARGS)
 						"INSERT INTO udb.dead_events (consumer, event_seq, event_id, topic,"
 						" partition_key, payload, headers, created_at, error)"
 						" SELECT $1, event_seq, event_id, topic, partition_key, payload, headers,"
-						" created_at, $3 FROM udb.outbox_events WHERE event_seq = $2",
+						" created_at, $3 FROM udb.outbox_events WHERE event_seq = $2"
+						" ON CONFLICT (consumer, event_seq) DO UPDATE SET error = excluded.error,"
+						" attempts = dead_events.attempts + 1, parked_at = excluded.parked_at",
 						3, types, values, nulls, SPI_OK_INSERT) == 0)
 		ereport(ERROR,
 				(errcode(udb_errcode(EVENT_NOT_FOUND)),

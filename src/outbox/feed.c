@@ -40,8 +40,15 @@
 #include "outbox/horizon.h"
 #include "outbox/segment.h"
 
-/* A function that is given each matching event; false ends the scan. */
-typedef bool (*FeedEmit) (TupleTableSlot *event, uint64 position, void *arg);
+/* A batch being collected. */
+typedef struct Batch
+{
+	int			max;
+	int			n;
+	Tuplestorestate *store;		/* NULL: only count */
+	UdbDeadEvents *dead;		/* NULL: no consumer */
+	uint64		first_match;	/* first event that the topics match, or 0 */
+} Batch;
 
 UdbOutbox *
 udb_feed_outbox(void)
@@ -121,72 +128,6 @@ udb_feed_check_position(UdbOutbox *outbox, uint64 after, Snapshot snapshot, cons
 	pfree(segments);
 }
 
-/*
- * Give the events of one segment in (after, upto] to "emit".  Returns false
- * when emit ended it.
- */
-static bool
-scan_segment(Relation rel, uint64 after, uint64 upto, const UdbTopics *topics, Snapshot snapshot,
-			 FeedEmit emit, void *arg)
-{
-	Relation	index = index_open(udb_segment_index(rel, Anum_event_seq), AccessShareLock);
-	TupleTableSlot *slot = table_slot_create(rel, NULL);
-	IndexScanDesc scan = udb_index_beginscan(rel, index, snapshot, 2);
-	ScanKeyData keys[2];
-	bool		more = true;
-
-	ScanKeyInit(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum((int64) after));
-	ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum((int64) upto));
-	index_rescan(scan, keys, 2, NULL, 0);
-	while (more && index_getnext_slot(scan, ForwardScanDirection, slot))
-	{
-		CHECK_FOR_INTERRUPTS();
-		slot_getsomeattrs(slot, Anum_topic);
-		if (topics == NULL || udb_topics_match(topics, slot->tts_values[Anum_topic - 1]))
-			more = emit(slot, (uint64) DatumGetInt64(slot->tts_values[Anum_event_seq - 1]), arg);
-	}
-	index_endscan(scan);
-	ExecDropSingleTupleTableSlot(slot);
-	index_close(index, AccessShareLock);
-	return more;
-}
-
-/* The same for all segments. */
-static void
-scan_log(uint64 after, uint64 upto, const UdbTopics *topics, Snapshot snapshot, bool keep_locks,
-		 FeedEmit emit, void *arg)
-{
-	UdbSegment *segments;
-	int			n = udb_segments_between(after, upto, &segments);
-	bool		more = true;
-
-	for (int i = 0; i < n && more; i++)
-	{
-		Relation	rel;
-
-		if (segments[i].end <= after + 1 || segments[i].first > upto)
-			continue;
-		rel = udb_segment_open(segments[i].relid, AccessShareLock);
-		if (rel == NULL)
-			ereport(ERROR,
-					(errcode(udb_errcode(POSITION_DROPPED)),
-					 errmsg("events after position " UINT64_FORMAT " have just been dropped", after)));
-		more = scan_segment(rel, after, upto, topics, snapshot, emit, arg);
-		table_close(rel, keep_locks ? NoLock : AccessShareLock);
-	}
-	pfree(segments);
-}
-
-/* A batch being collected. */
-typedef struct Batch
-{
-	int			max;
-	int			n;
-	Tuplestorestate *store;		/* NULL: only count */
-	UdbDeadEvents *dead;		/* NULL: no consumer */
-	uint64		first_match;	/* first event that the topics match, or 0 */
-} Batch;
-
 /* Put redriven events with positions below "before" into the batch. */
 static void
 emit_redriven(Batch *batch, uint64 before)
@@ -202,11 +143,10 @@ emit_redriven(Batch *batch, uint64 before)
 	}
 }
 
+/* Put an event into the batch, unless it is parked.  False when that is full. */
 static bool
-emit_event(TupleTableSlot *event, uint64 position, void *arg)
+emit_event(Batch *batch, TupleTableSlot *event, uint64 position)
 {
-	Batch	   *batch = arg;
-
 	if (batch->first_match == 0)
 		batch->first_match = position;
 	if (batch->dead != NULL)
@@ -224,6 +164,65 @@ emit_event(TupleTableSlot *event, uint64 position, void *arg)
 	return batch->n < batch->max;
 }
 
+/*
+ * Put the events of one segment in (after, upto] into the batch.  Returns false
+ * when that is full.
+ */
+static bool
+scan_segment(Relation rel, uint64 after, uint64 upto, const UdbTopics *topics, Snapshot snapshot,
+			 Batch *batch)
+{
+	Relation	index = index_open(udb_segment_index(rel, Anum_event_seq), AccessShareLock);
+	TupleTableSlot *slot = table_slot_create(rel, NULL);
+	IndexScanDesc scan = udb_index_beginscan(rel, index, snapshot, 2);
+	ScanKeyData keys[2];
+	bool		more = true;
+
+	ScanKeyInit(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum((int64) after));
+	ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum((int64) upto));
+	index_rescan(scan, keys, 2, NULL, 0);
+	while (more && index_getnext_slot(scan, ForwardScanDirection, slot))
+	{
+		CHECK_FOR_INTERRUPTS();
+		slot_getsomeattrs(slot, Anum_topic);
+		if (topics == NULL || udb_topics_match(topics, slot->tts_values[Anum_topic - 1]))
+			more = emit_event(batch, slot,
+							  (uint64) DatumGetInt64(slot->tts_values[Anum_event_seq - 1]));
+	}
+	index_endscan(scan);
+	ExecDropSingleTupleTableSlot(slot);
+	index_close(index, AccessShareLock);
+	return more;
+}
+
+/* The same for all segments. */
+static void
+scan_log(uint64 after, uint64 upto, const UdbTopics *topics, Snapshot snapshot,
+		 Batch *batch)
+{
+	UdbSegment *segments;
+	int			n = udb_segments_between(after, upto, &segments);
+	bool		more = true;
+
+	for (int i = 0; i < n && more; i++)
+	{
+		Relation	rel;
+		int			emitted;
+
+		if (segments[i].end <= after + 1 || segments[i].first > upto)
+			continue;
+		rel = udb_segment_open(segments[i].relid, AccessShareLock);
+		if (rel == NULL)
+			ereport(ERROR,
+					(errcode(udb_errcode(POSITION_DROPPED)),
+					 errmsg("events after position " UINT64_FORMAT " have just been dropped", after)));
+		emitted = batch->n;
+		more = scan_segment(rel, after, upto, topics, snapshot, batch);
+		table_close(rel, batch->store != NULL && batch->n > emitted ? NoLock : AccessShareLock);
+	}
+	pfree(segments);
+}
+
 int
 udb_feed_consume(UdbOutbox *outbox, UdbConsumer *consumer, uint64 upto, int max,
 				 Snapshot snapshot, Tuplestorestate *store)
@@ -237,7 +236,7 @@ udb_feed_consume(UdbOutbox *outbox, UdbConsumer *consumer, uint64 upto, int max,
 
 	batch.dead = udb_dead_load(consumer->name, consumer->position, upto, snapshot);
 	if (upto > after)
-		scan_log(after, upto, consumer->topics, snapshot, store != NULL, emit_event, &batch);
+		scan_log(after, upto, consumer->topics, snapshot, &batch);
 	emit_redriven(&batch, upto + 1);
 
 	if (consumer->topics != NULL && upto > after)
@@ -310,7 +309,7 @@ udb_peek(PG_FUNCTION_ARGS)
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	udb_feed_check_position(outbox, (uint64) after, snapshot, NULL);
 	if (batch.max > 0 && horizon > (uint64) after)
-		scan_log((uint64) after, horizon, topics, snapshot, true, emit_event, &batch);
+		scan_log((uint64) after, horizon, topics, snapshot, &batch);
 	UnregisterSnapshot(snapshot);
 	return (Datum) 0;
 }

@@ -212,6 +212,15 @@ udb_horizon(UdbOutbox *outbox)
 	horizon = horizon_of_procs(outbox, horizon);
 	UDB_DEBUG_POINT("slots-read");
 	horizon = horizon_of_prepared(outbox, horizon);
+
+	/*
+	 * Once found, a horizon stays true: later writers take later positions.
+	 * But one that was interrupted between reading the counter and publishing
+	 * what it read makes us find a lower one for a moment.
+	 */
+	udb_atomic_max(&outbox->stable, horizon);
+	horizon = pg_atomic_read_u64(&outbox->stable);
+	pg_memory_barrier();
 	UDB_DEBUG_POINT("horizon-read");
 	return horizon;
 }
@@ -295,6 +304,14 @@ udb_horizon_prepared_ended(void)
 	int			slot = udb_database_find(MyDatabaseId);
 
 	UDB_DEBUG_POINT("prepared-ended");
+
+	/* also so that no xid stays here until it is used again */
+	if (pg_atomic_read_u32(&udb_outbox_area->nprepared) > 0)
+	{
+		LWLockAcquire(&udb_outbox_area->lock, LW_EXCLUSIVE);
+		reclaim_prepared();
+		LWLockRelease(&udb_outbox_area->lock);
+	}
 
 	/*
 	 * Not only if prepared[] has elements: a reader may just have freed this

@@ -5,8 +5,9 @@
  *
  * A segment goes when its last event is older than udb.outbox_retention and
  * every consumer, paused ones included, has passed it.  A consumer has also
- * passed what its topics leave out; its cursor is then moved along.  The
- * newest segment stays.
+ * passed where nothing is left for it to read, because its topics leave it out,
+ * it is parked or the positions were never used; its cursor is then moved
+ * along.  The newest segment stays.
  *
  * Locking: dropping a partition needs AccessExclusiveLock on the parent.  A
  * lock request that waits makes everybody else wait behind it, so both locks
@@ -93,9 +94,7 @@ all_have_passed(UdbOutbox *outbox, const UdbSegment *segment)
 		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 
 		udb_consumer_get(SPI_getvalue(rows->vals[i], rows->tupdesc, 1), snapshot, &consumer);
-		passed = consumer.topics != NULL &&
-			udb_feed_consume(outbox, &consumer, last, 1, snapshot, NULL) == 0 &&
-			consumer.scanned >= last;
+		passed = udb_feed_consume(outbox, &consumer, last, 1, snapshot, NULL) == 0;
 		UnregisterSnapshot(snapshot);
 		values[1] = CStringGetTextDatum(consumer.name);
 		if (passed)

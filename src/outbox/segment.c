@@ -40,6 +40,7 @@
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/relcache.h"
+#include "utils/snapmgr.h"
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
@@ -76,7 +77,9 @@ udb_segments(UdbSegment **segments)
 	{
 		UdbSegment *segment = &(*segments)[n];
 
-		if (bounds->indexes[i] < 0)
+		if (bounds->indexes[i] < 0 ||
+			bounds->kind[i - 1][0] != PARTITION_RANGE_DATUM_VALUE ||
+			bounds->kind[i][0] != PARTITION_RANGE_DATUM_VALUE)
 			continue;
 		segment->relid = desc->oids[bounds->indexes[i]];
 		segment->first = (uint64) DatumGetInt64(bounds->datums[i - 1][0]);
@@ -136,6 +139,7 @@ udb_segments_between(uint64 after, uint64 upto, UdbSegment **segments)
 	if (!cover(*segments, n, after + 1, upto) && count_in_catalog(parent) > n)
 	{
 		pfree(*segments);
+		InvalidateCatalogSnapshot();
 		RelationCacheInvalidateEntry(parent);
 		n = udb_segments(segments);
 	}

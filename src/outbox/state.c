@@ -32,6 +32,7 @@
 #include "storage/bufpage.h"
 #include "storage/lmgr.h"
 #include "storage/shmem.h"
+#include "utils/inval.h"
 
 #include "common/database.h"
 #include "common/errors.h"
@@ -93,6 +94,7 @@ outbox_init(void *ptr)
 		pg_atomic_init_u32(&outbox->seqrelid, InvalidOid);
 		pg_atomic_init_u64(&outbox->counter, 0);
 		pg_atomic_init_u64(&outbox->limit, 0);
+		pg_atomic_init_u64(&outbox->stable, 0);
 		pg_atomic_init_u64(&outbox->flush_lsn, 0);
 		pg_atomic_init_u32(&outbox->nwaiters, 0);
 		pg_atomic_init_u32(&outbox->wakes, 0);
@@ -145,7 +147,12 @@ sequence_reserved(Oid seqrelid)
 static inline bool
 is_valid(UdbOutbox *outbox, Oid seqrelid)
 {
-	return outbox->dboid == MyDatabaseId && pg_atomic_read_u32(&outbox->seqrelid) == seqrelid;
+	bool		valid = outbox->dboid == MyDatabaseId &&
+		pg_atomic_read_u32(&outbox->seqrelid) == seqrelid;
+
+	/* pairs with the barrier in make_valid */
+	pg_read_barrier();
+	return valid;
 }
 
 static void
@@ -177,6 +184,9 @@ make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 		udb_prepared_adopt(prepared);
 		pg_atomic_write_u64(&outbox->counter, reserved);
 		pg_atomic_write_u64(&outbox->limit, reserved);
+		pg_atomic_write_u64(&outbox->stable, 0);
+		pg_atomic_write_u32(&outbox->notify_pending, 0);
+		pg_atomic_write_u64(&outbox->segment_wanted, 0);
 		pg_memory_barrier();
 		pg_atomic_write_u32(&outbox->seqrelid, seqrelid);
 	}
@@ -184,13 +194,22 @@ make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 	list_free_deep(prepared);
 }
 
+Oid
+udb_outbox_generation(void)
+{
+	return udb_relation_oid(&outbox_position);
+}
+
 UdbOutbox *
 udb_outbox(void)
 {
 	int			slot = udb_database_slot();
 	UdbOutbox  *outbox = &udb_outbox_area->outboxes[slot];
-	Oid			seqrelid = udb_relation_oid(&outbox_position);
+	Oid			seqrelid;
 
+	/* the extension may have been dropped and created again */
+	AcceptInvalidationMessages();
+	seqrelid = udb_outbox_generation();
 	if (unlikely(!is_valid(outbox, seqrelid)))
 		make_valid(outbox, slot, seqrelid);
 	return outbox;

@@ -35,6 +35,7 @@ typedef struct UdbOutbox
 	pg_atomic_uint32 seqrelid;
 
 	pg_atomic_uint64 counter;	/* largest position handed out */
+	pg_atomic_uint64 stable;	/* largest horizon that was found; that stays true */
 	pg_atomic_uint64 limit;		/* largest position reserved in the sequence */
 
 	/*
@@ -103,6 +104,12 @@ extern void udb_outbox_state_init(void);
  * standby.
  */
 extern UdbOutbox *udb_outbox(void);
+
+/*
+ * Tells this outbox from one before DROP EXTENSION: what is remembered about
+ * positions is worth nothing in another.
+ */
+extern Oid	udb_outbox_generation(void);
 
 /*
  * Hand out n consecutive positions and return the first.  The caller must

@@ -37,6 +37,21 @@ static ProcessUtility_hook_type prev_process_utility = NULL;
 /* this transaction has created the extension, in the database of this slot */
 static int	created_in = -1;
 
+static DefElem *
+has_option(List *options, const char *name)
+{
+	ListCell   *cell;
+
+	foreach(cell, options)
+	{
+		DefElem    *option = lfirst(cell);
+
+		if (strcmp(option->defname, name) == 0)
+			return option;
+	}
+	return NULL;
+}
+
 /* The database that a statement needs for itself, or NULL. */
 static const char *
 exclusive_database(Node *stmt)
@@ -50,19 +65,14 @@ exclusive_database(Node *stmt)
 				return ((RenameStmt *) stmt)->subname;
 			return NULL;
 		case T_AlterDatabaseStmt:
-			return ((AlterDatabaseStmt *) stmt)->dbname;
+			if (has_option(((AlterDatabaseStmt *) stmt)->options, "tablespace") != NULL)
+				return ((AlterDatabaseStmt *) stmt)->dbname;
+			return NULL;
 		case T_CreatedbStmt:
 			{
-				ListCell   *cell;
+				DefElem    *option = has_option(((CreatedbStmt *) stmt)->options, "template");
 
-				foreach(cell, ((CreatedbStmt *) stmt)->options)
-				{
-					DefElem    *option = lfirst(cell);
-
-					if (strcmp(option->defname, "template") == 0 && option->arg != NULL)
-						return defGetString(option);
-				}
-				return NULL;
+				return option != NULL && option->arg != NULL ? defGetString(option) : NULL;
 			}
 		default:
 			return NULL;

@@ -187,6 +187,12 @@ launch(void)
 		TimestampTz not_before;
 
 		reap(entry, known ? &db : NULL);
+		/* one that an earlier launcher has started */
+		if (entry->handle == NULL && known && db.worker_pid != 0)
+		{
+			entry->probed = true;
+			continue;
+		}
 		if (entry->handle != NULL)
 		{
 			starting |= !known || db.worker_pid == 0;
@@ -286,6 +292,12 @@ udb_worker_init(void)
 {
 	BackgroundWorker worker;
 
+	udb_worker_hook_init();
+
+	/* pg_upgrade wants nobody else in its databases */
+	if (IsBinaryUpgrade)
+		return;
+
 	memset(&worker, 0, sizeof(worker));
 	snprintf(worker.bgw_name, BGW_MAXLEN, "udb launcher");
 	snprintf(worker.bgw_type, BGW_MAXLEN, "udb launcher");
@@ -295,5 +307,4 @@ udb_worker_init(void)
 	snprintf(worker.bgw_library_name, sizeof(worker.bgw_library_name), UDB_NAME);
 	snprintf(worker.bgw_function_name, sizeof(worker.bgw_function_name), "udb_launcher_main");
 	RegisterBackgroundWorker(&worker);
-	udb_worker_hook_init();
 }

@@ -29,6 +29,7 @@ static UdbOutbox *outbox = NULL;
 
 /* the horizon that listeners know about, and when they may be told again */
 static uint64 notified = 0;
+static uint64 notifying = 0;	/* in the transaction that is under way */
 static TimestampTz notify_again = 0;
 
 static TimestampTz
@@ -43,19 +44,34 @@ notify_due(void)
 static int64
 notify_run(void)
 {
+	static Oid	generation = InvalidOid;
 	uint64		horizon;
 
 	outbox = udb_outbox();
+	if (generation != udb_outbox_generation())
+	{
+		generation = udb_outbox_generation();
+		notified = 0;
+	}
+	notifying = 0;
 	pg_atomic_write_u32(&outbox->notify_pending, 0);
 	pg_memory_barrier();
 	horizon = udb_horizon(outbox);
 	if (horizon > notified && udb_notify)
 	{
 		Async_Notify(NOTIFY_CHANNEL, "");
-		notified = horizon;
-		notify_again = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), udb_notify_interval);
+		notifying = horizon;
 	}
 	return 0;
+}
+
+static void
+notify_committed(void)
+{
+	if (notifying == 0)
+		return;
+	notified = notifying;
+	notify_again = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), udb_notify_interval);
 }
 
 static TimestampTz
@@ -100,7 +116,8 @@ udb_sweeps(int *njobs)
 	static UdbJob jobs[] = {
 		{.name = "outbox segments", .run = segments_run, .committed = segments_committed,
 		.due = segments_due},
-		{.name = "outbox notify", .run = notify_run, .due = notify_due},
+		{.name = "outbox notify", .run = notify_run, .committed = notify_committed,
+		.due = notify_due},
 		{.name = "outbox retention", .run = retention_run},
 		{.name = "dead events", .run = dead_run},
 	};
