@@ -175,17 +175,22 @@ udb_database_has_worker(int slot)
 bool
 udb_database_worker_started(int slot)
 {
-	TimestampTz hold_until;
+	UdbDatabase *db = &area->slots[slot];
+	bool		welcome;
 
 	LWLockAcquire(&area->lock, LW_EXCLUSIVE);
-	area->slots[slot].worker_procno = udb_my_procno();
-	pg_write_barrier();
-	area->slots[slot].worker_pid = MyProcPid;
-	area->slots[slot].worker_wanted = false;
-	area->slots[slot].worker_expected = true;
-	hold_until = area->slots[slot].worker_hold_until;
+	welcome = db->worker_pid == 0;
+	if (welcome)
+	{
+		db->worker_procno = udb_my_procno();
+		pg_write_barrier();
+		db->worker_pid = MyProcPid;
+		db->worker_wanted = false;
+		db->worker_expected = true;
+		welcome = GetCurrentTimestamp() >= db->worker_hold_until;
+	}
 	LWLockRelease(&area->lock);
-	return GetCurrentTimestamp() >= hold_until;
+	return welcome;
 }
 
 void

@@ -50,7 +50,8 @@ extern bool udb_database_has_worker(int slot);
 
 /*
  * For the launcher and the workers.  A worker that has started is told false
- * if somebody needs the database for himself: it has to leave.
+ * if there is one already, or if somebody needs the database for himself: it
+ * has to leave.
  */
 extern bool udb_database_worker_started(int slot);
 extern void udb_database_worker_stopped(int slot);

@@ -198,6 +198,10 @@ launch(void)
 			starting |= !known || db.worker_pid == 0;
 			continue;
 		}
+
+		/* of a launcher that was here before; wakes this one when it leaves */
+		if (known && db.worker_pid != 0)
+			continue;
 		if (!entry->seen || (entry->probed && !needed))
 			continue;
 		not_before = known ? Max(entry->not_before, db.worker_hold_until) : entry->not_before;

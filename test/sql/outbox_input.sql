@@ -59,12 +59,14 @@ BEGIN;
 SELECT udb.enqueue('t_input', to_jsonb(repeat('x', 1024 - 12))) > 0;
 ROLLBACK;
 SELECT pg_temp.try($$SELECT udb.enqueue('t_input', to_jsonb(repeat('x', 1024 - 11)))$$);
+\set VERBOSITY sqlstate
 SET udb.outbox_max_payload = 0;
 SET udb.outbox_max_payload = '129MB';
 CREATE ROLE regress_udb_limited;
 SET ROLE regress_udb_limited;
 SET udb.outbox_max_payload = '128MB';
 RESET ROLE;
+\set VERBOSITY terse
 DROP ROLE regress_udb_limited;
 RESET udb.outbox_max_payload;
 
