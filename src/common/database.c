@@ -171,16 +171,23 @@ udb_database_has_worker(int slot)
 	return ((volatile UdbDatabase *) &area->slots[slot])->worker_pid != 0;
 }
 
-void
+bool
 udb_database_worker_started(int slot)
 {
+	bool		first;
+
 	LWLockAcquire(&area->lock, LW_EXCLUSIVE);
-	area->slots[slot].worker_procno = udb_my_procno();
-	pg_write_barrier();
-	area->slots[slot].worker_pid = MyProcPid;
-	area->slots[slot].worker_wanted = false;
-	area->slots[slot].worker_expected = true;
+	first = area->slots[slot].worker_pid == 0;
+	if (first)
+	{
+		area->slots[slot].worker_procno = udb_my_procno();
+		pg_write_barrier();
+		area->slots[slot].worker_pid = MyProcPid;
+		area->slots[slot].worker_wanted = false;
+		area->slots[slot].worker_expected = true;
+	}
 	LWLockRelease(&area->lock);
+	return first;
 }
 
 void

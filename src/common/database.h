@@ -49,7 +49,7 @@ extern void udb_database_wake_worker(int slot);
 extern bool udb_database_has_worker(int slot);
 
 /* For the launcher and the workers. */
-extern void udb_database_worker_started(int slot);
+extern bool udb_database_worker_started(int slot);	/* false: there is one already */
 extern void udb_database_worker_stopped(int slot);
 extern void udb_database_worker_finished(int slot);
 extern void udb_database_want_worker(int slot, bool wanted);

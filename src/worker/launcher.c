@@ -184,6 +184,9 @@ launch(void)
 			starting |= !known || db.worker_pid == 0;
 			continue;
 		}
+		/* one that an earlier launcher has started wakes us when it leaves */
+		if (known && db.worker_pid != 0)
+			continue;
 		if (!entry->seen || (entry->probed && !needed))
 			continue;
 		not_before = known ? Max(entry->not_before, db.worker_hold_until) : entry->not_before;
