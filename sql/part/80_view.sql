@@ -3,12 +3,12 @@
 CREATE VIEW udb.outbox_segments AS
 	SELECT s.segment, s.first_position, s.end_position, s.last_event_seq, s.last_created_at,
 		coalesce(coalesce(s.last_created_at, '-infinity') < clock_timestamp() - r.retention
-			AND s.end_position < max(s.end_position) OVER (), false) AS expired
+			AND s.end_position <= max(s.last_event_seq) OVER (), false) AS expired
 	FROM udb._outbox_segments() s,
 		(SELECT nullif(setting::bigint, -1) * interval '1 second' AS retention
 		 FROM pg_catalog.pg_settings WHERE name = 'udb.outbox_retention') r;
 COMMENT ON VIEW udb.outbox_segments IS
-	'Segments of the outbox; expired ones go as soon as every consumer has passed them';
+	'Segments of the outbox; expired ones, which are full and old, go as soon as every consumer has passed them';
 
 CREATE VIEW udb.consumer_status AS
 	SELECT c.name, c.topics, c.paused, c.position,

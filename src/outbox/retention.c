@@ -10,7 +10,7 @@
  * along.  The newest segment stays.
  *
  * Locking: dropping a partition needs AccessExclusiveLock on the parent.  A
- * lock request that waits makes everybody else wait behind it, so both locks
+ * lock request that waits makes everybody else wait behind it, so all locks
  * are taken only if they are free at once (PgQ rotates its tables so); if not,
  * the next round tries again.  UDB_LOCK_RETENTION keeps off transactions that
  * set a cursor to a place that is about to go.
@@ -23,6 +23,7 @@
 
 #include <limits.h>
 
+#include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
 #include "catalog/dependency.h"
@@ -32,6 +33,7 @@
 #include "storage/lmgr.h"
 #include "utils/builtins.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "common/guc.h"
@@ -108,24 +110,54 @@ all_have_passed(UdbOutbox *outbox, const UdbSegment *segment)
 	return passed;
 }
 
+/* The TOAST table, which autovacuum, for one, locks alone. */
+static Oid
+toast_table(Oid relid)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
+	Oid			result;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	result = ((Form_pg_class) GETSTRUCT(tuple))->reltoastrelid;
+	ReleaseSysCache(tuple);
+	return result;
+}
+
+/*
+ * Lock all of the relations exclusively, or none of them: never wait for one
+ * while holding another that enqueuers need.
+ */
+static bool
+lock_all(const Oid *relids, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		if (!OidIsValid(relids[i]) || ConditionalLockRelationOid(relids[i], AccessExclusiveLock))
+			continue;
+		while (--i >= 0)
+			if (OidIsValid(relids[i]))
+				UnlockRelationOid(relids[i], AccessExclusiveLock);
+		return false;
+	}
+	return true;
+}
+
 /* Drop it if that needs no waiting. */
 static bool
 drop_segment(const UdbSegment *segment)
 {
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {INT8OID};
-	Oid			parent = udb_relation_oid(&udb_outbox_events);
+	Oid			relids[] = {
+		udb_relation_oid(&udb_outbox_events), segment->relid, toast_table(segment->relid)
+	};
 	ObjectAddress object;
 	Datum		values[1];
 	UdbSpi		spi;
 
-	if (!ConditionalLockRelationOid(parent, AccessExclusiveLock))
+	if (!lock_all(relids, lengthof(relids)))
 		return false;
-	if (!ConditionalLockRelationOid(segment->relid, AccessExclusiveLock))
-	{
-		UnlockRelationOid(parent, AccessExclusiveLock);
-		return false;
-	}
 
 	values[0] = Int64GetDatum((int64) segment->end - 1);
 	udb_spi_begin(&spi);
