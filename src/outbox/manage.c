@@ -150,7 +150,7 @@ udb_drop_consumer(PG_FUNCTION_ARGS)
 	(void) udb_spi_execute(&dead_plan, "DELETE FROM udb.dead_events WHERE consumer = $1",
 						   1, types, values, NULL, SPI_OK_DELETE);
 	udb_spi_end(&spi);
-	udb_outbox_wake_all_at_commit();	/* who waits for it has to know */
+	udb_outbox_wake_all_at_commit(udb_outbox());	/* who waits for it has to know */
 	PG_RETURN_VOID();
 }
 
