@@ -11,7 +11,7 @@
 
 #include "access/htup_details.h"
 #include "catalog/namespace.h"
-#include "catalog/pg_namespace.h"
+#include "catalog/pg_class.h"
 #include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
@@ -60,14 +60,14 @@ udb_relation_oid(UdbRelation *relation)
 Oid
 udb_owner(void)
 {
-	HeapTuple	tuple;
+	/* a table, as the schema may have been there before the extension */
+	static UdbRelation witness = {"error_codes"};
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(udb_relation_oid(&witness)));
 	Oid			owner;
 
-	tuple = SearchSysCache1(NAMESPACEOID,
-							ObjectIdGetDatum(get_namespace_oid(UDB_SCHEMA, false)));
 	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for schema %s", UDB_SCHEMA);
-	owner = ((Form_pg_namespace) GETSTRUCT(tuple))->nspowner;
+		elog(ERROR, "cache lookup failed for relation %u", witness.oid);
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
 	ReleaseSysCache(tuple);
 	return owner;
 }

@@ -27,7 +27,7 @@ typedef struct UdbRelation
  */
 extern Oid	udb_relation_oid(UdbRelation *relation);
 
-/* The owner of schema udb, as whom udb writes its own tables. */
+/* The owner of the extension's objects, as whom udb writes its own tables. */
 extern Oid	udb_owner(void);
 
 #endif							/* UDB_CATALOG_H */

@@ -21,7 +21,7 @@ typedef struct UdbSpi
 } UdbSpi;
 
 /*
- * Connect, become the owner of schema udb and pin search_path.  On error all
+ * Connect, become the owner of the extension and pin search_path.  On error all
  * three are undone by transaction or subtransaction abort.
  */
 extern void udb_spi_begin(UdbSpi *spi);

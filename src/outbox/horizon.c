@@ -514,8 +514,6 @@ udb_horizon_holders(PG_FUNCTION_ARGS)
 	int			nprepared = 0;
 
 	InitMaterializedSRF(fcinfo, 0);
-	if (RecoveryInProgress())
-		return (Datum) 0;
 	(void) udb_outbox();		/* finds recovered prepared transactions */
 
 	for (int i = 0; i < area->nprocs; i++)

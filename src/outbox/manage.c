@@ -94,8 +94,8 @@ udb_create_consumer(PG_FUNCTION_ARGS)
 				 errmsg("argument \"start_at\" must not be null")));
 	if (!PG_ARGISNULL(1))
 		(void) udb_topics(PG_GETARG_ARRAYTYPE_P(1));
-	outbox = udb_feed_outbox();
 	PreventCommandIfReadOnly("create_consumer()");
+	outbox = udb_feed_outbox();
 	udb_consumer_lock_retention();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	position = parse_start(outbox, text_to_cstring(PG_GETARG_TEXT_PP(2)), snapshot);
@@ -166,8 +166,8 @@ seek(const char *name, bool by_text, Datum target)
 	UdbSpi		spi;
 	uint64		position;
 
-	outbox = udb_feed_outbox();
 	PreventCommandIfReadOnly("seek_consumer()");
+	outbox = udb_feed_outbox();
 	udb_consumer_lock_retention();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	position = by_text ? parse_start(outbox, TextDatumGetCString(target), snapshot) :

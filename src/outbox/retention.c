@@ -223,10 +223,8 @@ UDB_FUNCTION(udb_sweep_outbox_retention);
 Datum
 udb_sweep_outbox_retention(PG_FUNCTION_ARGS)
 {
-	UdbOutbox  *outbox = udb_feed_outbox();
-
 	PreventCommandIfReadOnly("sweep_outbox_retention()");
-	PG_RETURN_INT32(udb_retention_apply(outbox, INT_MAX));
+	PG_RETURN_INT32(udb_retention_apply(udb_feed_outbox(), INT_MAX));
 }
 
 UDB_FUNCTION(udb_sweep_dead_events);

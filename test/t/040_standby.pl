@@ -55,7 +55,7 @@ my %refused = (
 is(sqlstate($standby, $_), $refused{$_}, "on a standby: $_") foreach sort keys %refused;
 like(
 	($standby->psql('postgres', "SELECT * FROM udb.read('c')"))[2],
-	qr/ERROR:  cannot read the feed on a standby\n.*HINT:  Connect to the primary/s,
+	qr/ERROR:  the feed is not served on a standby\n.*HINT:  Connect to the primary/s,
 	'the error says why and what to do');
 
 is($standby->safe_psql('postgres', 'SELECT count(*) FROM udb.outbox_events'), 250,
