@@ -18,6 +18,7 @@
 #include "storage/latch.h"
 #include "storage/proc.h"
 #include "utils/syscache.h"
+#include "utils/timestamp.h"
 
 #include "common/compat.h"
 #include "common/database.h"
@@ -221,6 +222,16 @@ void
 udb_database_hold_worker(int slot, TimestampTz until)
 {
 	area->slots[slot].worker_hold_until = until;
+
+	/* the worker publishes itself and then asks; we hold and then look for it */
+	pg_memory_barrier();
+}
+
+bool
+udb_database_on_hold(int slot)
+{
+	pg_memory_barrier();
+	return GetCurrentTimestamp() < area->slots[slot].worker_hold_until;
 }
 
 /* Whether a worker was asked for since this was called last. */

@@ -54,6 +54,7 @@ extern void udb_database_worker_stopped(int slot);
 extern void udb_database_worker_finished(int slot);
 extern void udb_database_want_worker(int slot, bool wanted);
 extern void udb_database_hold_worker(int slot, TimestampTz until);
+extern bool udb_database_on_hold(int slot);
 extern bool udb_database_new_wanted(void);
 extern void udb_database_launcher_started(void);
 extern void udb_database_launcher_stopped(void);

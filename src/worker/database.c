@@ -20,6 +20,7 @@
 #include "utils/guc.h"
 
 #include "common/database.h"
+#include "common/guc.h"
 #include "worker/worker.h"
 
 /* Whether this database still has the extension. */
@@ -68,12 +69,19 @@ udb_database_worker_main(Datum arg)
 		before_shmem_exit(worker_exit, Int32GetDatum(slot));
 		if (!udb_database_worker_started(slot))
 			proc_exit(0);
+
+		/* a command that needs the database for itself may just have missed us */
+		if (udb_database_on_hold(slot))
+			proc_exit(0);
 		udb_database_wake_launcher();
 		jobs = udb_sweeps(&njobs);
 		udb_worker_loop(jobs, njobs, extension_exists);
 
-		/* left because it is not needed: nothing to restart */
-		udb_database_worker_finished(slot);
+		/* not needed any more; but switched off means until switched on */
+		if (udb_worker_enabled)
+			udb_database_worker_finished(slot);
 	}
+	else if ((slot = udb_database_find(dboid)) >= 0)
+		udb_database_worker_finished(slot);
 	proc_exit(0);
 }

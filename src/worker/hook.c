@@ -83,7 +83,7 @@ dismiss_worker(const char *dbname)
 	if (slot < 0 || !udb_database_get(slot, &db) || db.dboid != dboid)
 		return;
 	udb_database_hold_worker(slot, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), HOLD_MS));
-	if (db.worker_pid != 0)
+	if (udb_database_get(slot, &db) && db.dboid == dboid && db.worker_pid != 0)
 		(void) kill(db.worker_pid, SIGTERM);
 }
 
