@@ -141,6 +141,19 @@ sequence_reserved(Oid seqrelid)
 	return (uint64) reserved;
 }
 
+/*
+ * The slot may have belonged to a database that was dropped, and copies of a
+ * template have sequences of the same OID, so look at both.
+ */
+static inline bool
+is_valid(UdbOutbox *outbox, Oid seqrelid)
+{
+	bool		mine = *(volatile Oid *) &outbox->dboid == MyDatabaseId;
+
+	pg_read_barrier();
+	return mine && pg_atomic_read_u32(&outbox->seqrelid) == seqrelid;
+}
+
 static void
 make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 {
@@ -162,13 +175,17 @@ make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 	prepared = udb_prepared_recovered();
 
 	LWLockAcquire(&udb_outbox_area->lock, LW_EXCLUSIVE);
-	if (pg_atomic_read_u32(&outbox->seqrelid) != seqrelid)
+	if (!is_valid(outbox, seqrelid))
 	{
+		/* whoever sees the new database must not see the old sequence */
+		pg_atomic_write_u32(&outbox->seqrelid, InvalidOid);
+		pg_memory_barrier();
 		outbox->dboid = MyDatabaseId;
 		outbox->slot = slot;
 		udb_prepared_adopt(prepared);
 		pg_atomic_write_u64(&outbox->counter, reserved);
 		pg_atomic_write_u64(&outbox->limit, reserved);
+		pg_atomic_write_u64(&outbox->segment_wanted, 0);
 		pg_memory_barrier();
 		pg_atomic_write_u32(&outbox->seqrelid, seqrelid);
 	}
@@ -183,7 +200,7 @@ udb_outbox(void)
 	UdbOutbox  *outbox = &udb_outbox_area->outboxes[slot];
 	Oid			seqrelid = udb_relation_oid(&outbox_position);
 
-	if (unlikely(pg_atomic_read_u32(&outbox->seqrelid) != seqrelid))
+	if (unlikely(!is_valid(outbox, seqrelid)))
 		make_valid(outbox, slot, seqrelid);
 	return outbox;
 }
