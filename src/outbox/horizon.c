@@ -271,12 +271,10 @@ udb_horizon_committed(XLogRecPtr commit_end)
 void
 udb_horizon_prepared_ended(void)
 {
-	int			slot;
+	int			slot = udb_database_find(MyDatabaseId);
 
-	if (pg_atomic_read_u32(&udb_outbox_area->nprepared) == 0)
-		return;
+	/* even if prepared[] is empty: a reader may just have cleaned it up */
 	udb_horizon_wake_all(MyDatabaseId);
-	slot = udb_database_find(MyDatabaseId);
 	if (slot >= 0)
 		udb_horizon_wake(&udb_outbox_area->outboxes[slot]);
 }
