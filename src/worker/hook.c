@@ -69,7 +69,8 @@ exclusive_database(Node *stmt)
 	}
 }
 
-static void
+/* Returns the database's slot, or -1 if there is nobody to dismiss. */
+static int
 dismiss_worker(const char *dbname)
 {
 	Oid			dboid = get_database_oid(dbname, true);
@@ -78,13 +79,14 @@ dismiss_worker(const char *dbname)
 
 	/* whoever may not do this gets the error from the command itself */
 	if (!OidIsValid(dboid) || !udb_database_owner_check(dboid))
-		return;
+		return -1;
 	slot = udb_database_find(dboid);
 	if (slot < 0 || !udb_database_get(slot, &db) || db.dboid != dboid)
-		return;
+		return -1;
 	udb_database_hold_worker(slot, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), HOLD_MS));
 	if (udb_database_get(slot, &db) && db.dboid == dboid && db.worker_pid != 0)
 		(void) kill(db.worker_pid, SIGTERM);
+	return db.worker_expected ? slot : -1;
 }
 
 static void
@@ -93,13 +95,19 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
 {
 	const char *dbname = exclusive_database(pstmt->utilityStmt);
+	int			dismissed = dbname != NULL ? dismiss_worker(dbname) : -1;
 
-	if (dbname != NULL)
-		dismiss_worker(dbname);
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
+
+	/* it has what it needed, and others wait at the command's own lock */
+	if (dismissed >= 0 && !IsA(pstmt->utilityStmt, DropdbStmt))
+	{
+		udb_database_hold_worker(dismissed, 0);
+		udb_database_want_worker(dismissed, true);
+	}
 
 	if (IsA(pstmt->utilityStmt, CreateExtensionStmt) &&
 		strcmp(((CreateExtensionStmt *) pstmt->utilityStmt)->extname, UDB_NAME) == 0)
