@@ -144,15 +144,21 @@ sequence_reserved(Oid seqrelid)
 	return (uint64) reserved;
 }
 
+/*
+ * The slot may have belonged to a database that was dropped, and copies of a
+ * template have sequences of the same OID, so look at both.
+ */
 static inline bool
 is_valid(UdbOutbox *outbox, Oid seqrelid)
 {
-	bool		valid = outbox->dboid == MyDatabaseId &&
-		pg_atomic_read_u32(&outbox->seqrelid) == seqrelid;
+	bool		mine = *(volatile Oid *) &outbox->dboid == MyDatabaseId;
+	bool		valid;
 
-	/* pairs with the barrier in make_valid */
+	/* pair with the barriers in make_valid */
 	pg_read_barrier();
-	return valid;
+	valid = pg_atomic_read_u32(&outbox->seqrelid) == seqrelid;
+	pg_read_barrier();
+	return mine && valid;
 }
 
 static void
@@ -178,7 +184,9 @@ make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 	LWLockAcquire(&udb_outbox_area->lock, LW_EXCLUSIVE);
 	if (!is_valid(outbox, seqrelid))
 	{
+		/* whoever sees the new database must not see the old sequence */
 		pg_atomic_write_u32(&outbox->seqrelid, InvalidOid);
+		pg_memory_barrier();
 		outbox->dboid = MyDatabaseId;
 		outbox->slot = slot;
 		udb_prepared_adopt(prepared);

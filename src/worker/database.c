@@ -69,6 +69,7 @@ udb_database_worker_main(Datum arg)
 		before_shmem_exit(worker_exit, Int32GetDatum(slot));
 		if (!udb_database_worker_started(slot))
 			proc_exit(0);
+
 		udb_database_wake_launcher();
 		jobs = udb_sweeps(&njobs);
 		udb_worker_loop(jobs, njobs, extension_exists);

@@ -79,7 +79,8 @@ exclusive_database(Node *stmt)
 	}
 }
 
-static void
+/* Returns the database's slot, or -1 if there is nobody to dismiss. */
+static int
 dismiss_worker(const char *dbname)
 {
 	Oid			dboid = get_database_oid(dbname, true);
@@ -88,15 +89,16 @@ dismiss_worker(const char *dbname)
 
 	/* whoever may not do this gets the error from the command itself */
 	if (!OidIsValid(dboid) || !udb_database_owner_check(dboid))
-		return;
+		return -1;
 	slot = udb_database_find(dboid);
 	if (slot < 0)
-		return;
+		return -1;
 
 	/* hold first: one that is just starting looks for that after it has said who it is */
 	udb_database_hold_worker(slot, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), HOLD_MS));
 	if (udb_database_get(slot, &db) && db.dboid == dboid && db.worker_pid != 0)
 		(void) kill(db.worker_pid, SIGTERM);
+	return db.worker_expected ? slot : -1;
 }
 
 static void
@@ -107,14 +109,20 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	const char *dbname = exclusive_database(pstmt->utilityStmt);
 	bool		creates = IsA(pstmt->utilityStmt, CreateExtensionStmt) &&
 		strcmp(((CreateExtensionStmt *) pstmt->utilityStmt)->extname, UDB_NAME) == 0;
+	bool		drops = IsA(pstmt->utilityStmt, DropdbStmt);
+	int			dismissed = dbname != NULL ? dismiss_worker(dbname) : -1;
 
-	if (dbname != NULL)
-		dismiss_worker(dbname);
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
 
+	/* it has what it needed, and others wait at the command's own lock */
+	if (dismissed >= 0 && !drops)
+	{
+		udb_database_hold_worker(dismissed, 0);
+		udb_database_want_worker(dismissed, true);
+	}
 	if (creates)
 		created_in = udb_database_slot();
 }

@@ -57,7 +57,8 @@ notify_run(void)
 	pg_atomic_write_u32(&outbox->notify_pending, 0);
 	pg_memory_barrier();
 	horizon = udb_horizon(outbox);
-	if (horizon > notified && udb_notify)
+	/* lower than before after DROP and CREATE EXTENSION */
+	if (horizon != notified && udb_notify)
 	{
 		Async_Notify(NOTIFY_CHANNEL, "");
 		notifying = horizon;
