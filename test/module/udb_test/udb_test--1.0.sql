@@ -1,9 +1,9 @@
 -- Stopping ---------------------------------------------------------------
 
-CREATE FUNCTION pause_at(point text, lock bigint) RETURNS void
+CREATE FUNCTION pause_at(point text, lock bigint, after integer DEFAULT 0) RETURNS void
 	LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'udb_test_pause_at';
-COMMENT ON FUNCTION pause_at(text, bigint) IS
-	'In this session, stop at a point for as long as another session holds the advisory lock';
+COMMENT ON FUNCTION pause_at(text, bigint, integer) IS
+	'In this session, stop at a point, after having passed it so many times, while another session holds the advisory lock';
 
 CREATE FUNCTION no_pause() RETURNS void
 	LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'udb_test_no_pause';

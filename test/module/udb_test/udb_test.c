@@ -31,6 +31,7 @@ PG_FUNCTION_INFO_V1(udb_test_hold_notify);
 
 static char pause_point[NAMEDATALEN];
 static int64 pause_lock;
+static int	pause_after;		/* let it pass so many times before */
 
 static void
 wait_for_lock(bool session)
@@ -46,7 +47,7 @@ wait_for_lock(bool session)
 static void
 pause_here(const char *name)
 {
-	if (strcmp(name, pause_point) == 0)
+	if (strcmp(name, pause_point) == 0 && pause_after-- <= 0)
 		wait_for_lock(false);
 }
 
@@ -68,7 +69,7 @@ set_hook(UdbDebugPointHook hook)
 	*find_rendezvous_variable(UDB_DEBUG_POINT_VARIABLE) = (void *) hook;
 }
 
-/* pause_at(point text, lock bigint) returns void: from now on, in this session */
+/* pause_at(point text, lock bigint, after integer) returns void: in this session */
 Datum
 udb_test_pause_at(PG_FUNCTION_ARGS)
 {
@@ -79,6 +80,7 @@ udb_test_pause_at(PG_FUNCTION_ARGS)
 	registered = true;
 	text_to_cstring_buffer(PG_GETARG_TEXT_PP(0), pause_point, sizeof(pause_point));
 	pause_lock = PG_GETARG_INT64(1);
+	pause_after = PG_GETARG_INT32(2);
 	set_hook(pause_here);
 	PG_RETURN_VOID();
 }
