@@ -60,7 +60,9 @@ for (1 .. 15)
 is(scalar @delays, 15, 'each commit wakes the waiter');
 my $median = (sort { $a <=> $b } @delays)[7];
 note(sprintf 'median %.2f ms, worst %.2f ms', $median * 1000, (sort { $a <=> $b } @delays)[-1] * 1000);
-cmp_ok($median, '<', 0.02, 'within milliseconds');
+# No poll at some interval would be that quick each time; the margins are for busy machines.
+cmp_ok((sort { $a <=> $b } @delays)[0], '<', 0.02, 'within milliseconds');
+cmp_ok($median, '<', 0.1, 'as a rule');
 
 # The end of the one that holds the horizon counts, not that of others; a rollback is an end too.
 my $holder = session($node);
