@@ -200,8 +200,10 @@ uint64
 udb_horizon(UdbOutbox *outbox)
 {
 	uint64		horizon;
+	uint64		stable;
 
 	UDB_DEBUG_POINT("horizon-wanted");
+	stable = pg_atomic_read_u64(&outbox->stable);
 	horizon = pg_atomic_read_u64(&outbox->counter);
 	UDB_DEBUG_POINT("counter-read");
 
@@ -218,8 +220,8 @@ udb_horizon(UdbOutbox *outbox)
 	 * But one that was interrupted between reading the counter and publishing
 	 * what it read makes us find a lower one for a moment.
 	 */
+	horizon = Max(horizon, stable);
 	udb_atomic_max(&outbox->stable, horizon);
-	horizon = pg_atomic_read_u64(&outbox->stable);
 	pg_memory_barrier();
 	UDB_DEBUG_POINT("horizon-read");
 	return horizon;

@@ -162,7 +162,7 @@ while (1)
 			$c->{idle} = defined $stop_at && ($count // 0) == $c->{seen};
 			$c->{seen} = $count // 0;
 		}
-		elsif ($name eq 'cut' && !defined $stop_at && $c->{batches} && $c->{batches} % 10 == 0)
+		elsif ($name eq 'cut' && !defined $stop_at && $c->{batches} && $c->{batches} % 3 == 0)
 		{
 			# Leaves after the checkpoint and before the commit.
 			$c->{session}->query(batch($name, $c->{max}, ''));
