@@ -76,6 +76,7 @@ typedef struct OpenSegment
 	uint64		end;
 	uint64		alarm;			/* wake the worker from this position on */
 	bool		created_here;	/* in this transaction */
+	bool		plain_indexes;	/* see indexes_are_plain() */
 } OpenSegment;
 
 static OpenSegment *open_segment = NULL;
@@ -204,6 +205,29 @@ segment_slot(OpenSegment *seg, int i)
 	return seg->slots[i];
 }
 
+/*
+ * Whether index entries can be made from an event's columns alone.  If any
+ * index needs more, the executor's code enters the tuples into all of them.
+ */
+static bool
+indexes_are_plain(ResultRelInfo *rri)
+{
+	for (int i = 0; i < rri->ri_NumIndices; i++)
+	{
+		Relation	index = rri->ri_IndexRelationDescs[i];
+		IndexInfo  *info = rri->ri_IndexRelationInfo[i];
+
+		if (info->ii_Expressions != NIL || info->ii_Predicate != NIL ||
+			info->ii_ExclusionOps != NULL || !info->ii_ReadyForInserts ||
+			!index->rd_index->indimmediate)
+			return false;
+		for (int k = 0; k < info->ii_NumIndexAttrs; k++)
+			if (info->ii_IndexAttrNumbers[k] > Natts_event)
+				return false;
+	}
+	return true;
+}
+
 /* Make the segment of "position" the open one. */
 static OpenSegment *
 use_segment(UdbOutbox *outbox, uint64 position)
@@ -243,6 +267,7 @@ use_segment(UdbOutbox *outbox, uint64 position)
 		seg->rri = makeNode(ResultRelInfo);
 		InitResultRelInfo(seg->rri, rel, 0, NULL, 0);
 		ExecOpenIndices(seg->rri, false);
+		seg->plain_indexes = indexes_are_plain(seg->rri);
 	}
 	PG_FINALLY();
 	{
@@ -253,33 +278,39 @@ use_segment(UdbOutbox *outbox, uint64 position)
 	return seg;
 }
 
-/* Fill slot i with an event; only the pointers are copied. */
-static TupleTableSlot *
-fill_slot(OpenSegment *seg, int i, const UdbEventInput *event, uint64 position,
-		  const pg_uuid_t *event_id)
+/* The columns of an event; only the pointers are copied. */
+static void
+event_columns(const UdbEventInput *event, uint64 position, const pg_uuid_t *event_id,
+			  TimestampTz created_at, Datum *values, bool *nulls)
 {
-	TupleTableSlot *slot = segment_slot(seg, i);
-
-	ExecClearTuple(slot);
-	memset(slot->tts_isnull, false, Natts_event * sizeof(bool));
-	slot->tts_values[Anum_event_seq - 1] = Int64GetDatum((int64) position);
-	slot->tts_values[Anum_event_id - 1] = UUIDPGetDatum(event_id);
-	slot->tts_values[Anum_topic - 1] = event->topic;
-	slot->tts_values[Anum_partition_key - 1] = event->partition_key;
-	slot->tts_values[Anum_payload - 1] = event->payload;
-	slot->tts_values[Anum_headers - 1] = event->headers;
-	slot->tts_isnull[Anum_headers - 1] = event->headers_null;
-	slot->tts_values[Anum_created_at - 1] = TimestampTzGetDatum(GetCurrentTimestamp());
-	ExecStoreVirtualTuple(slot);
-	return slot;
+	memset(nulls, false, Natts_event * sizeof(bool));
+	values[Anum_event_seq - 1] = Int64GetDatum((int64) position);
+	values[Anum_event_id - 1] = UUIDPGetDatum(event_id);
+	values[Anum_topic - 1] = event->topic;
+	values[Anum_partition_key - 1] = event->partition_key;
+	values[Anum_payload - 1] = event->payload;
+	values[Anum_headers - 1] = event->headers;
+	nulls[Anum_headers - 1] = event->headers_null;
+	values[Anum_created_at - 1] = TimestampTzGetDatum(created_at);
 }
 
-/* Enter a tuple that is in the heap into the indexes. */
+/* Enter a tuple with these columns into index i, one of the plain ones. */
 static void
-index_slot(OpenSegment *seg, TupleTableSlot *slot)
+insert_index_entry(OpenSegment *seg, int i, ItemPointer tid, const Datum *values, const bool *nulls)
 {
-	udb_insert_index_tuples(seg->rri, slot, seg->estate);
-	ResetPerTupleExprContext(seg->estate);
+	Relation	index = seg->rri->ri_IndexRelationDescs[i];
+	IndexInfo  *info = seg->rri->ri_IndexRelationInfo[i];
+	Datum		keys[INDEX_MAX_KEYS];
+	bool		key_nulls[INDEX_MAX_KEYS];
+
+	for (int k = 0; k < info->ii_NumIndexAttrs; k++)
+	{
+		keys[k] = values[info->ii_IndexAttrNumbers[k] - 1];
+		key_nulls[k] = nulls[info->ii_IndexAttrNumbers[k] - 1];
+	}
+	(void) index_insert(index, keys, key_nulls, tid, seg->rel,
+						index->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO,
+						false, info);
 }
 
 uint64
@@ -319,12 +350,27 @@ insert_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *eve
 {
 	uint64		position = udb_append_positions(outbox, 1);
 	OpenSegment *seg = use_segment(outbox, position);
-	TupleTableSlot *slot = fill_slot(seg, 0, event, position, event_id);
+	TupleTableSlot *slot = segment_slot(seg, 0);
 	MemoryContext oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
+	Datum		values[Natts_event];
+	bool		nulls[Natts_event];
+
+	event_columns(event, position, event_id, GetCurrentTimestamp(), values, nulls);
+	ExecClearTuple(slot);
+	memcpy(slot->tts_values, values, sizeof(values));
+	memcpy(slot->tts_isnull, nulls, sizeof(nulls));
+	ExecStoreVirtualTuple(slot);
 
 	table_tuple_insert(seg->rel, slot, GetCurrentCommandId(true), 0, NULL);
-	index_slot(seg, slot);
+	if (likely(seg->plain_indexes))
+	{
+		for (int i = 0; i < seg->rri->ri_NumIndices; i++)
+			insert_index_entry(seg, i, &slot->tts_tid, values, nulls);
+	}
+	else
+		udb_insert_index_tuples(seg->rri, slot, seg->estate);
 	ExecClearTuple(slot);
+	ResetPerTupleExprContext(seg->estate);
 	MemoryContextSwitchTo(oldcontext);
 
 	if (unlikely(position >= seg->alarm))
@@ -559,11 +605,15 @@ no_null_elements(const ManyArray *array, int n)
 /*
  * Insert events[0..n-1], none with a given event_id, at consecutive positions
  * from "first" on, as far as they are in the same segment.  Returns how many.
+ *
+ * One index after the other, so that the pages that each is growing at stay in
+ * the processor's cache.
  */
 static int
 insert_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 first)
 {
 	OpenSegment *seg = use_segment(outbox, first);
+	TimestampTz now = GetCurrentTimestamp();
 	pg_uuid_t	ids[BATCH_TUPLES];
 	Size		bytes = 0;
 	int			filled = 0;
@@ -571,19 +621,38 @@ insert_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 first
 
 	while (filled < n && filled < BATCH_TUPLES && bytes < BATCH_BYTES && first + filled < seg->end)
 	{
+		TupleTableSlot *slot = segment_slot(seg, filled);
+
 		udb_uuid_v7(&ids[filled]);
-		fill_slot(seg, filled, &events[filled], first + filled, &ids[filled]);
+		ExecClearTuple(slot);
+		event_columns(&events[filled], first + filled, &ids[filled], now,
+					  slot->tts_values, slot->tts_isnull);
+		ExecStoreVirtualTuple(slot);
 		bytes += VARSIZE_ANY(DatumGetPointer(events[filled].payload));
 		filled++;
 	}
 
 	oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
 	table_multi_insert(seg->rel, seg->slots, filled, GetCurrentCommandId(true), 0, NULL);
-	for (int i = 0; i < filled; i++)
+	if (likely(seg->plain_indexes))
 	{
-		udb_insert_index_tuples(seg->rri, seg->slots[i], seg->estate);
-		ExecClearTuple(seg->slots[i]);
+		for (int i = 0; i < seg->rri->ri_NumIndices; i++)
+			for (int j = 0; j < filled; j++)
+			{
+				Datum		values[Natts_event];
+				bool		nulls[Natts_event];
+
+				event_columns(&events[j], first + j, &ids[j], now, values, nulls);
+				insert_index_entry(seg, i, &seg->slots[j]->tts_tid, values, nulls);
+			}
 	}
+	else
+	{
+		for (int j = 0; j < filled; j++)
+			udb_insert_index_tuples(seg->rri, seg->slots[j], seg->estate);
+	}
+	for (int j = 0; j < filled; j++)
+		ExecClearTuple(seg->slots[j]);
 	ResetPerTupleExprContext(seg->estate);
 	MemoryContextSwitchTo(oldcontext);
 
