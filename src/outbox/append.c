@@ -54,6 +54,7 @@
 #include "common/uuid.h"
 #include "outbox/append.h"
 #include "outbox/horizon.h"
+#include "outbox/index.h"
 #include "outbox/segment.h"
 
 #define MAX_TOPIC_BYTES 255
@@ -602,66 +603,112 @@ no_null_elements(const ManyArray *array, int n)
 					 errmsg("element %d of \"%s\" must not be null", i + 1, array->name)));
 }
 
+/* Events without a given event_id, while they are being inserted. */
+typedef struct Batch
+{
+	const UdbEventInput *events;
+	int			n;
+	uint64		first;			/* position of the first; the others follow */
+	TimestampTz created_at;
+	pg_uuid_t	ids[BATCH_TUPLES];
+} Batch;
+
+static void
+batch_columns(const Batch *batch, int i, Datum *values, bool *nulls)
+{
+	event_columns(&batch->events[i], batch->first + i, &batch->ids[i], batch->created_at,
+				  values, nulls);
+}
+
+/*
+ * Enter a batch into index i, one of the plain ones.  What is ordered by
+ * position or by id goes to its end, many entries at a time; that is given up
+ * for this batch when others have been there with greater ones.
+ */
+static void
+index_batch(OpenSegment *seg, int i, const Batch *batch)
+{
+	Relation	index = seg->rri->ri_IndexRelationDescs[i];
+	AttrNumber	column = seg->rri->ri_IndexRelationInfo[i]->ii_IndexAttrNumbers[0];
+	bool		at_end = (column == Anum_event_seq || column == Anum_event_id) &&
+		udb_index_can_append(index);
+	Datum		keys[BATCH_TUPLES];
+	ItemPointerData tids[BATCH_TUPLES];
+	int			misses = 0;
+	int			done;
+
+	for (int j = 0; j < batch->n && at_end; j++)
+	{
+		keys[j] = column == Anum_event_seq ? Int64GetDatum((int64) (batch->first + j)) :
+			UUIDPGetDatum(&batch->ids[j]);
+		tids[j] = seg->slots[j]->tts_tid;
+	}
+	for (int j = 0; j < batch->n; j += done)
+	{
+		Datum		values[Natts_event];
+		bool		nulls[Natts_event];
+
+		done = 0;
+		if (at_end && misses < 2)
+			done = udb_index_append_right(index, batch->n - j, &keys[j], &tids[j]);
+		misses = done > 0 ? 0 : misses + 1;
+		if (done == 0)
+		{
+			batch_columns(batch, j, values, nulls);
+			insert_index_entry(seg, i, &seg->slots[j]->tts_tid, values, nulls);
+			done = 1;
+		}
+	}
+}
+
 /*
  * Insert events[0..n-1], none with a given event_id, at consecutive positions
  * from "first" on, as far as they are in the same segment.  Returns how many.
- *
- * One index after the other, so that the pages that each is growing at stay in
- * the processor's cache.
  */
 static int
 insert_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 first)
 {
 	OpenSegment *seg = use_segment(outbox, first);
-	TimestampTz now = GetCurrentTimestamp();
-	pg_uuid_t	ids[BATCH_TUPLES];
+	Batch		batch = {.events = events, .first = first, .created_at = GetCurrentTimestamp()};
 	Size		bytes = 0;
-	int			filled = 0;
 	MemoryContext oldcontext;
 
-	while (filled < n && filled < BATCH_TUPLES && bytes < BATCH_BYTES && first + filled < seg->end)
+	n = Min(n, BATCH_TUPLES);
+	while (batch.n < n && bytes < BATCH_BYTES && first + batch.n < seg->end)
 	{
-		TupleTableSlot *slot = segment_slot(seg, filled);
+		TupleTableSlot *slot = segment_slot(seg, batch.n);
 
-		udb_uuid_v7(&ids[filled]);
+		udb_uuid_v7(&batch.ids[batch.n]);
 		ExecClearTuple(slot);
-		event_columns(&events[filled], first + filled, &ids[filled], now,
-					  slot->tts_values, slot->tts_isnull);
+		batch_columns(&batch, batch.n, slot->tts_values, slot->tts_isnull);
 		ExecStoreVirtualTuple(slot);
-		bytes += VARSIZE_ANY(DatumGetPointer(events[filled].payload));
-		filled++;
+		bytes += VARSIZE_ANY(DatumGetPointer(events[batch.n].payload));
+		batch.n++;
 	}
 
 	oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
-	table_multi_insert(seg->rel, seg->slots, filled, GetCurrentCommandId(true), 0, NULL);
+	table_multi_insert(seg->rel, seg->slots, batch.n, GetCurrentCommandId(true), 0, NULL);
 	if (likely(seg->plain_indexes))
 	{
 		for (int i = 0; i < seg->rri->ri_NumIndices; i++)
-			for (int j = 0; j < filled; j++)
-			{
-				Datum		values[Natts_event];
-				bool		nulls[Natts_event];
-
-				event_columns(&events[j], first + j, &ids[j], now, values, nulls);
-				insert_index_entry(seg, i, &seg->slots[j]->tts_tid, values, nulls);
-			}
+			index_batch(seg, i, &batch);
 	}
 	else
 	{
-		for (int j = 0; j < filled; j++)
+		for (int j = 0; j < batch.n; j++)
 			udb_insert_index_tuples(seg->rri, seg->slots[j], seg->estate);
 	}
-	for (int j = 0; j < filled; j++)
+	for (int j = 0; j < batch.n; j++)
 		ExecClearTuple(seg->slots[j]);
 	ResetPerTupleExprContext(seg->estate);
 	MemoryContextSwitchTo(oldcontext);
 
-	if (first + filled > seg->alarm && seg->alarm < seg->end)
+	if (first + batch.n > seg->alarm && seg->alarm < seg->end)
 	{
 		seg->alarm = seg->end;
 		udb_segment_ask(outbox, seg->end);
 	}
-	return filled;
+	return batch.n;
 }
 
 UDB_FUNCTION(udb_enqueue_many);
