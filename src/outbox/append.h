@@ -14,17 +14,7 @@
 #include "utils/uuid.h"
 
 #include "outbox/state.h"
-
-/* An event to append; the pointers must stay valid during the call only. */
-typedef struct UdbEventInput
-{
-	Datum		topic;			/* text, checked by udb_append_check_topic */
-	Datum		partition_key;	/* text */
-	Datum		payload;		/* jsonb */
-	Datum		headers;		/* jsonb */
-	bool		headers_null;
-	const pg_uuid_t *event_id;	/* NULL: make one */
-} UdbEventInput;
+#include "outbox/store.h"
 
 /*
  * Append an event in the current transaction and return its position, or the
@@ -33,6 +23,13 @@ typedef struct UdbEventInput
  * invalid_parameter_value for what the checks below refuse.
  */
 extern int64 udb_append(const UdbEventInput *event);
+
+/*
+ * The same for n events, in order; positions receives n bigints.  The caller
+ * has called udb_append_begin.
+ */
+extern void udb_append_many(UdbOutbox *outbox, const UdbEventInput *events, int n,
+							Datum *positions);
 
 /*
  * This database's outbox, for a function of this name that takes positions.
@@ -47,14 +44,5 @@ extern uint64 udb_append_positions(UdbOutbox *outbox, uint64 n);
 extern void udb_append_check_topic(Datum topic);
 extern void udb_append_check_key(Datum partition_key);
 extern void udb_append_check_payload(Datum payload);
-
-/*
- * End of transaction.  close runs before commit or prepare and releases what
- * is held open; forget runs after abort, which does that itself; subabort after
- * that of a subtransaction.
- */
-extern void udb_append_close(void);
-extern void udb_append_forget(void);
-extern void udb_append_subabort(void);
 
 #endif							/* UDB_OUTBOX_APPEND_H */

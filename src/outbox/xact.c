@@ -24,8 +24,8 @@
 #include "nodes/parsenodes.h"
 #include "tcop/utility.h"
 
-#include "outbox/append.h"
 #include "outbox/horizon.h"
+#include "outbox/store.h"
 #include "outbox/xact.h"
 
 /* whose waiting sessions are to look again if this transaction commits */
@@ -41,7 +41,7 @@ udb_outbox_wake_all_at_commit(UdbOutbox *outbox)
 static void
 end_of_transaction(bool committed)
 {
-	udb_append_forget();
+	udb_store_forget();
 	if (udb_horizon_registered())
 		udb_horizon_clear();
 	if (wake_all != NULL && committed)
@@ -55,10 +55,10 @@ xact_callback(XactEvent event, void *arg)
 	switch (event)
 	{
 		case XACT_EVENT_PRE_COMMIT:
-			udb_append_close();
+			udb_store_close();
 			break;
 		case XACT_EVENT_PRE_PREPARE:
-			udb_append_close();
+			udb_store_close();
 			if (udb_horizon_registered())
 				udb_horizon_prepare();
 			break;
@@ -80,7 +80,7 @@ static void
 subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId parent, void *arg)
 {
 	if (event == SUBXACT_EVENT_ABORT_SUB)
-		udb_append_subabort();
+		udb_store_subabort();
 }
 
 /*
