@@ -164,9 +164,12 @@ BEGIN
 	FOR i IN 1 .. 3000 LOOP
 		PERFORM udb.sweep_outbox_retention();
 		COMMIT;
-		EXIT WHEN (SELECT count(*) <= 1 FROM udb.outbox_segments);
+		IF (SELECT count(*) <= 1 FROM udb.outbox_segments) THEN
+			RETURN;
+		END IF;
 		PERFORM pg_sleep(0.01);
 	END LOOP;
+	RAISE 'old segments stay';
 END
 $$;
 
@@ -177,18 +180,22 @@ CREATE FUNCTION myself() RETURNS text
 $$;
 
 -- After ALTER SYSTEM SET udb.worker = off: load that, and wait until there is no worker. A new session
--- tells when the postmaster has loaded it; a worker that starts later leaves at once.
+-- tells when the postmaster has loaded it; a worker that starts later leaves at once. One that was just
+-- starting may miss the signal (until they install a handler, background workers ignore it): send it again.
 CREATE PROCEDURE no_worker()
 	LANGUAGE plpgsql AS $$
 BEGIN
-	PERFORM pg_reload_conf();
-	FOR i IN 1 .. 3000 LOOP
+	FOR i IN 1 .. 1000 LOOP
+		PERFORM pg_reload_conf();
 		PERFORM pg_stat_clear_snapshot();
-		EXIT WHEN (SELECT w = 'off' FROM public.dblink(udb_test.myself(), 'SHOW udb.worker') AS r (w text))
+		IF (SELECT w = 'off' FROM public.dblink(udb_test.myself(), 'SHOW udb.worker') AS r (w text))
 			AND NOT EXISTS (SELECT FROM pg_stat_activity
-				WHERE backend_type = 'udb worker' AND datname = current_database());
+				WHERE backend_type = 'udb worker' AND datname = current_database()) THEN
+			RETURN;
+		END IF;
 		PERFORM pg_sleep(0.01);
 	END LOOP;
+	RAISE 'the worker does not leave';
 END
 $$;
 
