@@ -38,6 +38,13 @@
 #define BATCH_TUPLES 500
 #define BATCH_BYTES 65536
 
+/*
+ * Events go to the end.  The free-space map would send small ones into what is
+ * left on old pages, far from their neighbours and at the price of logging
+ * these pages again.
+ */
+#define INSERT_OPTIONS TABLE_INSERT_SKIP_FSM
+
 /* The open segment; lives in a context below TopTransactionContext. */
 typedef struct OpenSegment
 {
@@ -289,7 +296,7 @@ udb_store_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *
 
 	/* index access methods may keep buffers pinned from one insert to the next */
 	CurrentResourceOwner = seg->owner;
-	table_tuple_insert(seg->rel, slot, GetCurrentCommandId(true), 0, NULL);
+	table_tuple_insert(seg->rel, slot, GetCurrentCommandId(true), INSERT_OPTIONS, NULL);
 	if (likely(seg->plain_indexes))
 	{
 		for (int i = 0; i < seg->rri->ri_NumIndices; i++)
@@ -388,7 +395,8 @@ udb_store_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 fi
 
 	oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
 	CurrentResourceOwner = seg->owner;
-	table_multi_insert(seg->rel, seg->slots, batch.n, GetCurrentCommandId(true), 0, NULL);
+	table_multi_insert(seg->rel, seg->slots, batch.n, GetCurrentCommandId(true), INSERT_OPTIONS,
+					   NULL);
 	if (likely(seg->plain_indexes))
 	{
 		for (int i = 0; i < seg->rri->ri_NumIndices; i++)
