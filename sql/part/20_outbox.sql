@@ -132,7 +132,7 @@ COMMENT ON FUNCTION udb.sweep_outbox_segments() IS
 	'Create segments ahead of need; returns how many (the worker does this)';
 
 -- sweep_outbox_retention(): drop the oldest segments that are older than udb.outbox_retention and
--- passed by every consumer. Returns how many. Waits for no lock. The worker calls it.
+-- passed by every consumer. Returns how many. Waits for no lock. Raises UD006. The worker calls it.
 CREATE FUNCTION udb.sweep_outbox_retention() RETURNS integer
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_sweep_outbox_retention';
 REVOKE EXECUTE ON FUNCTION udb.sweep_outbox_retention() FROM PUBLIC;

@@ -41,7 +41,7 @@ SELECT pg_catalog.pg_extension_config_dump('udb.dead_events', '');
 -- create_consumer(name, topics, start_at): start_at is 'earliest' (the oldest retained event),
 -- 'latest' (what commits from now on) or a position to read after. Returns the position.
 -- Raises 42710 if it exists, 42602/42622 for a bad name, 22023 for bad topics or start,
--- UD002 position_dropped, UD003 position_unknown, UD004 position_not_stable, UD005 feed_not_served.
+-- UD002 position_dropped, UD003 position_unknown, UD004 position_not_stable.
 CREATE FUNCTION udb.create_consumer(name text, topics text[] DEFAULT NULL,
 		start_at text DEFAULT 'earliest') RETURNS bigint
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_create_consumer';
@@ -56,7 +56,7 @@ REVOKE EXECUTE ON FUNCTION udb.drop_consumer(text) FROM PUBLIC;
 COMMENT ON FUNCTION udb.drop_consumer(text) IS 'Forget a consumer and its parked events';
 
 -- seek_consumer(name, position): set the cursor, back or forth; it then reads after this position.
--- Returns it. Raises 42704, 22023, UD002, UD003, UD004, UD005.
+-- Returns it. Raises 42704, 22023, UD002, UD003, UD004.
 CREATE FUNCTION udb.seek_consumer(name text, "position" bigint) RETURNS bigint
 	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_seek_consumer';
 REVOKE EXECUTE ON FUNCTION udb.seek_consumer(text, bigint) FROM PUBLIC;

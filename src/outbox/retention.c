@@ -219,12 +219,15 @@ udb_retention_settle(void)
 
 UDB_FUNCTION(udb_sweep_outbox_retention);
 
-/* sweep_outbox_retention() returns integer: how many segments it dropped */
+/*
+ * sweep_outbox_retention() returns integer: how many segments it dropped. With a fixed snapshot it would not
+ * see a consumer that was made or moved back since, and drop what that one still has to read.
+ */
 Datum
 udb_sweep_outbox_retention(PG_FUNCTION_ARGS)
 {
 	PreventCommandIfReadOnly("sweep_outbox_retention()");
-	PG_RETURN_INT32(udb_retention_apply(udb_feed_outbox(), INT_MAX));
+	PG_RETURN_INT32(udb_retention_apply(udb_feed_begin(), INT_MAX));
 }
 
 UDB_FUNCTION(udb_sweep_dead_events);
