@@ -79,6 +79,7 @@ typedef struct OpenSegment
 	uint64		first;
 	uint64		end;
 	uint64		alarm;			/* wake the worker from this position on */
+	int			inserting;		/* nest level of who is inserting; 0: nobody */
 } OpenSegment;
 
 static OpenSegment *open_segment = NULL;
@@ -192,6 +193,13 @@ udb_append_subabort(void)
 
 	if (seg == NULL)
 		return;
+
+	/*
+	 * Not if the insert itself has run it: an index on an expression may call
+	 * a function with an exception block.  The insert then goes on.
+	 */
+	if (seg->inserting != 0 && GetCurrentTransactionNestLevel() > seg->inserting)
+		return;
 	open_segment = NULL;
 	release_owner(seg->owner, false);
 	MemoryContextDelete(seg->context);
@@ -228,13 +236,7 @@ open_for_insert(const UdbSegment *found)
 	seg->rel = udb_segment_open(found->relid, NoLock);
 	if (seg->rel == NULL)
 		elog(ERROR, "outbox segment of position " UINT64_FORMAT " is gone", found->first);
-	if (seg->rel->rd_rel->relkind != RELKIND_RELATION ||
-		RelationGetDescr(seg->rel)->natts != Natts_event)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("outbox segment \"%s\" is not a table with the columns of udb.outbox_events",
-						RelationGetRelationName(seg->rel)),
-				 errhint("Undo what ALTER TABLE has changed.")));
+	udb_segment_check(seg->rel, true);
 	seg->context = CurrentMemoryContext;
 	seg->owner = CurrentResourceOwner;
 	seg->first = found->first;
@@ -258,6 +260,10 @@ use_segment(UdbOutbox *outbox, uint64 position)
 	ResourceOwner save = CurrentResourceOwner;
 	OpenSegment *seg;
 
+	if (unlikely(open_segment != NULL && open_segment->inserting != 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot enqueue from an index expression of the outbox")));
 	if (likely(open_segment != NULL &&
 			   position >= open_segment->first && position < open_segment->end))
 		return open_segment;
@@ -365,8 +371,10 @@ insert_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *eve
 
 	/* index access methods may keep buffers pinned from one insert to the next */
 	CurrentResourceOwner = seg->owner;
+	seg->inserting = GetCurrentTransactionNestLevel();
 	table_tuple_insert(seg->rel, slot, GetCurrentCommandId(true), 0, NULL);
 	index_slot(seg, slot);
+	seg->inserting = 0;
 	CurrentResourceOwner = save;
 	ExecClearTuple(slot);
 	MemoryContextSwitchTo(oldcontext);
@@ -655,12 +663,14 @@ insert_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 first
 
 	oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
 	CurrentResourceOwner = seg->owner;
+	seg->inserting = GetCurrentTransactionNestLevel();
 	table_multi_insert(seg->rel, seg->slots, filled, GetCurrentCommandId(true), 0, NULL);
 	for (int i = 0; i < filled; i++)
 	{
 		udb_insert_index_tuples(seg->rri, seg->slots[i], seg->estate);
 		ExecClearTuple(seg->slots[i]);
 	}
+	seg->inserting = 0;
 	CurrentResourceOwner = save;
 	ResetPerTupleExprContext(seg->estate);
 	MemoryContextSwitchTo(oldcontext);
