@@ -84,6 +84,9 @@ typedef struct OpenSegment
 
 static OpenSegment *open_segment = NULL;
 
+/* the outbox that this call takes positions of: see udb_outbox_generation() */
+static Oid	generation = InvalidOid;
+
 void
 udb_append_check_topic(Datum topic)
 {
@@ -274,6 +277,11 @@ use_segment(UdbOutbox *outbox, uint64 position)
 	/* the lock is the transaction's, whatever becomes of the rest */
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	LockRelationOid(found.relid, RowExclusiveLock);
+	CurrentResourceOwner = save;
+	if (udb_outbox_generation() != generation)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("extension \"%s\" has just been dropped and created again", UDB_NAME)));
 
 	owner = ResourceOwnerCreate(TopTransactionResourceOwner, "udb outbox segment");
 	context = AllocSetContextCreate(TopTransactionContext, "udb outbox segment",
@@ -347,13 +355,17 @@ udb_append_positions(UdbOutbox *outbox, uint64 n)
 UdbOutbox *
 udb_append_begin(const char *function)
 {
+	UdbOutbox  *outbox;
+
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot enqueue during recovery")));
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
-	return udb_outbox();
+	outbox = udb_outbox();
+	generation = pg_atomic_read_u32(&outbox->seqrelid);
+	return outbox;
 }
 
 /*

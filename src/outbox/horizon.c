@@ -199,9 +199,11 @@ horizon_of_prepared(UdbOutbox *outbox, uint64 horizon)
 uint64
 udb_horizon(UdbOutbox *outbox)
 {
+	uint32		generation = pg_atomic_read_u32(&outbox->seqrelid);
 	uint64		horizon;
 
 	UDB_DEBUG_POINT("horizon-wanted");
+	pg_read_barrier();
 	horizon = pg_atomic_read_u64(&outbox->counter);
 	UDB_DEBUG_POINT("counter-read");
 
@@ -216,9 +218,16 @@ udb_horizon(UdbOutbox *outbox)
 	/*
 	 * Once found, a horizon stays true: later writers take later positions.
 	 * But one that was interrupted between reading the counter and publishing
-	 * what it read makes us find a lower one for a moment.
+	 * what it read makes us find a lower one for a moment.  It must not be
+	 * kept for the log of another extension, which begins from the beginning.
 	 */
-	udb_atomic_max(&outbox->stable, horizon);
+	if (pg_atomic_read_u64(&outbox->stable) < horizon)
+	{
+		LWLockAcquire(&udb_outbox_area->lock, LW_SHARED);
+		if (pg_atomic_read_u32(&outbox->seqrelid) == generation)
+			udb_atomic_max(&outbox->stable, horizon);
+		LWLockRelease(&udb_outbox_area->lock);
+	}
 	horizon = pg_atomic_read_u64(&outbox->stable);
 	pg_memory_barrier();
 	UDB_DEBUG_POINT("horizon-read");
