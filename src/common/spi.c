@@ -9,8 +9,13 @@
  */
 #include "udb.h"
 
+#include "access/xact.h"
 #include "miscadmin.h"
+#include "nodes/parsenodes.h"
+#include "parser/parser.h"
+#include "tcop/utility.h"
 #include "utils/guc.h"
+#include "utils/snapmgr.h"
 
 #include "common/catalog.h"
 #include "common/spi.h"
@@ -58,4 +63,21 @@ udb_spi_execute(SPIPlanPtr *plan, const char *sql, int nargs, const Oid *types,
 	if (rc != expected)
 		elog(ERROR, "unexpected SPI result: %s", SPI_result_code_string(rc));
 	return SPI_processed;
+}
+
+void
+udb_spi_subcommand(const char *sql)
+{
+	RawStmt    *raw = linitial_node(RawStmt, raw_parser(sql, RAW_PARSE_DEFAULT));
+	PlannedStmt *stmt = makeNode(PlannedStmt);
+
+	stmt->commandType = CMD_UTILITY;
+	stmt->utilityStmt = raw->stmt;
+	stmt->stmt_location = raw->stmt_location;
+	stmt->stmt_len = raw->stmt_len;
+
+	PushActiveSnapshot(GetTransactionSnapshot());
+	ProcessUtility(stmt, sql, false, PROCESS_UTILITY_SUBCOMMAND, NULL, NULL, None_Receiver, NULL);
+	PopActiveSnapshot();
+	CommandCounterIncrement();
 }

@@ -36,4 +36,11 @@ extern uint64 udb_spi_execute(SPIPlanPtr *plan, const char *sql, int nargs,
 							  const Oid *types, Datum *values, const char *nulls,
 							  int expected);
 
+/*
+ * Run a utility statement as a part of the command that is under way, so that
+ * it fires no event triggers: those are for what users do, and one that
+ * enqueues would need what is being made for it.
+ */
+extern void udb_spi_subcommand(const char *sql);
+
 #endif							/* UDB_SPI_H */

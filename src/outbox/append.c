@@ -58,13 +58,17 @@ udb_append_positions(UdbOutbox *outbox, uint64 n)
 UdbOutbox *
 udb_append_begin(const char *function)
 {
+	UdbOutbox  *outbox;
+
 	if (RecoveryInProgress())
 		ereport(ERROR,
 				(errcode(ERRCODE_READ_ONLY_SQL_TRANSACTION),
 				 errmsg("cannot enqueue during recovery")));
 	PreventCommandIfReadOnly(function);
 	PreventCommandIfParallelMode(function);
-	return udb_outbox();
+	outbox = udb_outbox();
+	udb_store_begin(outbox);
+	return outbox;
 }
 
 /* Throw UD001 unless the stored event has the same content. */

@@ -178,6 +178,7 @@ scan_segment(Relation rel, uint64 after, uint64 upto, const UdbTopics *topics, S
 	ScanKeyData keys[2];
 	bool		more = true;
 
+	udb_segment_check(rel, false);
 	ScanKeyInit(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum((int64) after));
 	ScanKeyInit(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum((int64) upto));
 	index_rescan(scan, keys, 2, NULL, 0);

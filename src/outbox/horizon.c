@@ -199,10 +199,12 @@ horizon_of_prepared(UdbOutbox *outbox, uint64 horizon)
 uint64
 udb_horizon(UdbOutbox *outbox)
 {
+	uint32		generation = pg_atomic_read_u32(&outbox->seqrelid);
 	uint64		horizon;
 	uint64		stable;
 
 	UDB_DEBUG_POINT("horizon-wanted");
+	pg_read_barrier();
 	stable = pg_atomic_read_u64(&outbox->stable);
 	horizon = pg_atomic_read_u64(&outbox->counter);
 	UDB_DEBUG_POINT("counter-read");
@@ -218,10 +220,17 @@ udb_horizon(UdbOutbox *outbox)
 	/*
 	 * Once found, a horizon stays true: later writers take later positions.
 	 * But one that was interrupted between reading the counter and publishing
-	 * what it read makes us find a lower one for a moment.
+	 * what it read makes us find a lower one for a moment.  It must not be
+	 * kept for the log of another extension, which begins from the beginning.
 	 */
 	horizon = Max(horizon, stable);
-	udb_atomic_max(&outbox->stable, horizon);
+	if (pg_atomic_read_u64(&outbox->stable) < horizon)
+	{
+		LWLockAcquire(&udb_outbox_area->lock, LW_SHARED);
+		if (pg_atomic_read_u32(&outbox->seqrelid) == generation)
+			udb_atomic_max(&outbox->stable, horizon);
+		LWLockRelease(&udb_outbox_area->lock);
+	}
 	pg_memory_barrier();
 	UDB_DEBUG_POINT("horizon-read");
 	return horizon;

@@ -28,9 +28,12 @@
 #include "access/table.h"
 #include "access/tableam.h"
 #include "access/xact.h"
+#include "catalog/namespace.h"
 #include "catalog/partition.h"
 #include "catalog/pg_index.h"
 #include "catalog/pg_inherits.h"
+#include "catalog/pg_type.h"
+#include "lib/stringinfo.h"
 #include "miscadmin.h"
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
@@ -172,8 +175,30 @@ udb_segment_open(Oid relid, LOCKMODE lockmode)
 	return try_relation_open(relid, lockmode);
 }
 
-Oid
-udb_segment_index(Relation segment, AttrNumber attno)
+void
+udb_segment_check(Relation segment, bool exact)
+{
+	static const Oid types[Natts_event] = {
+		INT8OID, UUIDOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TIMESTAMPTZOID
+	};
+	TupleDesc	desc = RelationGetDescr(segment);
+	bool		good = segment->rd_rel->relkind == RELKIND_RELATION &&
+		(exact ? desc->natts == Natts_event : desc->natts >= Natts_event);
+
+	/* a column that was dropped has no type */
+	for (int i = 0; good && i < Natts_event; i++)
+		good = TupleDescAttr(desc, i)->atttypid == types[i];
+	if (!good)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("outbox segment \"%s\" is not a table with the columns of udb.outbox_events",
+						RelationGetRelationName(segment)),
+				 errhint("Undo what ALTER TABLE has changed.")));
+}
+
+/* The unique index over this one column, if there is one that rises. */
+static Oid
+find_index(Relation segment, AttrNumber attno)
 {
 	List	   *indexes = RelationGetIndexList(segment);
 	ListCell   *cell;
@@ -183,19 +208,32 @@ udb_segment_index(Relation segment, AttrNumber attno)
 	{
 		HeapTuple	tuple = SearchSysCache1(INDEXRELID, ObjectIdGetDatum(lfirst_oid(cell)));
 		Form_pg_index index;
+		int2vector *options;
+		bool		isnull;
 
 		if (!HeapTupleIsValid(tuple))
 			elog(ERROR, "cache lookup failed for index %u", lfirst_oid(cell));
 		index = (Form_pg_index) GETSTRUCT(tuple);
+		options = (int2vector *)
+			DatumGetPointer(SysCacheGetAttr(INDEXRELID, tuple, Anum_pg_index_indoption, &isnull));
 		if (index->indisunique && index->indisvalid && index->indnkeyatts == 1 &&
 			index->indkey.values[0] == attno &&
-			heap_attisnull(tuple, Anum_pg_index_indpred, NULL))
+			heap_attisnull(tuple, Anum_pg_index_indpred, NULL) &&
+			(options->values[0] & INDOPTION_DESC) == 0)
 			result = index->indexrelid;
 		ReleaseSysCache(tuple);
 		if (OidIsValid(result))
 			break;
 	}
 	list_free(indexes);
+	return result;
+}
+
+Oid
+udb_segment_index(Relation segment, AttrNumber attno)
+{
+	Oid			result = find_index(segment, attno);
+
 	if (!OidIsValid(result))
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -247,6 +285,45 @@ new_bounds(uint64 position, const UdbSegment *segments, int n)
 	return result;
 }
 
+/* A name for a new segment; its own may be taken, as by one that was detached. */
+static char *
+new_name(uint64 first)
+{
+	Oid			schema = get_namespace_oid(UDB_SCHEMA, false);
+	char	   *name = psprintf("outbox_events_" UINT64_FORMAT, first);
+
+	for (int i = 2; OidIsValid(get_relname_relid(name, schema)); i++)
+		name = psprintf("outbox_events_" UINT64_FORMAT "_%d", first, i);
+	return name;
+}
+
+/*
+ * The constraints that a new segment needs, unless the parent has been given
+ * some that came with it.  NULL if there is nothing to add.
+ */
+static char *
+missing_constraints(const char *name)
+{
+	Oid			relid = get_relname_relid(name, get_namespace_oid(UDB_SCHEMA, false));
+	Relation	rel = table_open(relid, NoLock);
+	StringInfoData sql;
+	int			n = 0;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "ALTER TABLE udb.%s", name);
+	if (!OidIsValid(find_index(rel, Anum_event_seq)))
+	{
+		/* find_index() has made rd_pkindex valid */
+		appendStringInfo(&sql, " ADD %s (event_seq)",
+						 OidIsValid(rel->rd_pkindex) ? "UNIQUE" : "PRIMARY KEY");
+		n++;
+	}
+	if (!OidIsValid(find_index(rel, Anum_event_id)))
+		appendStringInfo(&sql, "%s ADD UNIQUE (event_id)", n++ > 0 ? "," : "");
+	table_close(rel, NoLock);
+	return n > 0 ? sql.data : NULL;
+}
+
 /*
  * Create the segment of a position, unless it exists.  Waits for whoever is
  * creating one.  Returns whether it did.
@@ -254,28 +331,22 @@ new_bounds(uint64 position, const UdbSegment *segments, int n)
 static bool
 create_segment(uint64 position)
 {
+	Oid			parent = udb_relation_oid(&udb_outbox_events);
 	UdbSegment	segment;
 	UdbSegment *segments;
 	UdbSpi		spi;
-	char		name[NAMEDATALEN];
-	char	   *sql[3];
+	char	   *name;
+	char	   *constraints;
 	int			n;
 
-	LockRelationOid(udb_relation_oid(&udb_outbox_events), ShareUpdateExclusiveLock);
+	LockRelationOid(parent, ShareUpdateExclusiveLock);
+	/* this must not go by anything but the catalog, and happens rarely */
+	RelationCacheInvalidateEntry(parent);
 	if (udb_segment_find(position, &segment))
 		return false;
 	n = udb_segments(&segments);
 	segment = new_bounds(position, segments, n);
 	pfree(segments);
-
-	snprintf(name, sizeof(name), "outbox_events_" UINT64_FORMAT, segment.first);
-	sql[0] = psprintf("CREATE TABLE udb.%s (LIKE udb.outbox_events INCLUDING ALL)", name);
-	sql[1] = psprintf("ALTER TABLE udb.%s ADD CONSTRAINT %s_pkey PRIMARY KEY (event_seq),"
-					  " ADD CONSTRAINT %s_event_id_key UNIQUE (event_id)",
-					  name, name, name);
-	sql[2] = psprintf("ALTER TABLE udb.outbox_events ATTACH PARTITION udb.%s"
-					  " FOR VALUES FROM (" UINT64_FORMAT ") TO (" UINT64_FORMAT ")",
-					  name, segment.first, segment.end);
 
 	udb_spi_begin(&spi);
 	/* it shall not depend on the session that happens to need it */
@@ -283,15 +354,15 @@ create_segment(uint64 position)
 							 GUC_ACTION_SAVE, true, 0, false);
 	(void) set_config_option("default_table_access_method", "heap", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);
-	for (int i = 0; i < (int) lengthof(sql); i++)
-	{
-		int			rc = SPI_execute(sql[i], false, 0);
-
-		if (rc != SPI_OK_UTILITY)
-			elog(ERROR, "unexpected SPI result: %s", SPI_result_code_string(rc));
-	}
+	name = new_name(segment.first);
+	udb_spi_subcommand(psprintf("CREATE TABLE udb.%s (LIKE udb.outbox_events INCLUDING ALL)", name));
+	constraints = missing_constraints(name);
+	if (constraints != NULL)
+		udb_spi_subcommand(constraints);
+	udb_spi_subcommand(psprintf("ALTER TABLE udb.outbox_events ATTACH PARTITION udb.%s"
+								" FOR VALUES FROM (" UINT64_FORMAT ") TO (" UINT64_FORMAT ")",
+								name, segment.first, segment.end));
 	udb_spi_end(&spi);
-	CommandCounterIncrement();
 	return true;
 }
 

@@ -59,7 +59,13 @@ extern void udb_segment_need(UdbOutbox *outbox, uint64 position, UdbSegment *seg
  */
 extern Relation udb_segment_open(Oid relid, LOCKMODE lockmode);
 
-/* OID of the segment's unique index over this one column; throws if none. */
+/*
+ * Throw unless the columns of an event are where and what they should be; with
+ * "exact", which is for inserts, unless there are no others either.
+ */
+extern void udb_segment_check(Relation segment, bool exact);
+
+/* OID of the segment's unique, rising index over this one column; throws if none. */
 extern Oid	udb_segment_index(Relation segment, AttrNumber attno);
 
 /* Position and time of the last event that the snapshot sees; false if none. */

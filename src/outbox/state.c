@@ -197,6 +197,9 @@ make_valid(UdbOutbox *outbox, int slot, Oid seqrelid)
 		pg_atomic_write_u64(&outbox->segment_wanted, 0);
 		pg_memory_barrier();
 		pg_atomic_write_u32(&outbox->seqrelid, seqrelid);
+
+		/* who still waits for a position of a dropped extension's outbox */
+		udb_horizon_wake_all(outbox);
 	}
 	LWLockRelease(&udb_outbox_area->lock);
 	list_free_deep(prepared);
@@ -218,8 +221,15 @@ udb_outbox(void)
 	/* the extension may have been dropped and created again */
 	AcceptInvalidationMessages();
 	seqrelid = udb_outbox_generation();
-	if (unlikely(!is_valid(outbox, seqrelid)))
-		make_valid(outbox, slot, seqrelid);
+	while (unlikely(!is_valid(outbox, seqrelid)))
+	{
+		/* just being dropped and created again: that is over with the lock */
+		LockRelationOid(seqrelid, AccessShareLock);
+		if (udb_outbox_generation() == seqrelid)
+			make_valid(outbox, slot, seqrelid);
+		UnlockRelationOid(seqrelid, AccessShareLock);
+		seqrelid = udb_outbox_generation();
+	}
 	return outbox;
 }
 

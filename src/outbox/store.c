@@ -59,9 +59,19 @@ typedef struct OpenSegment
 	uint64		end;
 	uint64		alarm;			/* wake the worker from this position on */
 	bool		plain_indexes;	/* see indexes_are_plain() */
+	int			inserting;		/* nest level of who is inserting; 0: nobody */
 } OpenSegment;
 
 static OpenSegment *open_segment = NULL;
+
+/* the outbox that this call takes positions of: see udb_outbox_generation() */
+static Oid	generation = InvalidOid;
+
+void
+udb_store_begin(UdbOutbox *outbox)
+{
+	generation = pg_atomic_read_u32(&outbox->seqrelid);
+}
 
 /* Let go of all that an open segment holds: quietly, after an error. */
 static void
@@ -106,6 +116,13 @@ udb_store_subabort(void)
 	OpenSegment *seg = open_segment;
 
 	if (seg == NULL)
+		return;
+
+	/*
+	 * Not if the insert itself has run it: an index on an expression may call
+	 * a function with an exception block.  The insert then goes on.
+	 */
+	if (seg->inserting != 0 && GetCurrentTransactionNestLevel() > seg->inserting)
 		return;
 	open_segment = NULL;
 	release_owner(seg->owner, false);
@@ -166,13 +183,7 @@ open_for_insert(const UdbSegment *found)
 	seg->rel = udb_segment_open(found->relid, NoLock);
 	if (seg->rel == NULL)
 		elog(ERROR, "outbox segment of position " UINT64_FORMAT " is gone", found->first);
-	if (seg->rel->rd_rel->relkind != RELKIND_RELATION ||
-		RelationGetDescr(seg->rel)->natts != Natts_event)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("outbox segment \"%s\" is not a table with the columns of udb.outbox_events",
-						RelationGetRelationName(seg->rel)),
-				 errhint("Undo what ALTER TABLE has changed.")));
+	udb_segment_check(seg->rel, true);
 	seg->context = CurrentMemoryContext;
 	seg->owner = CurrentResourceOwner;
 	seg->first = found->first;
@@ -197,6 +208,10 @@ use_segment(UdbOutbox *outbox, uint64 position)
 	ResourceOwner save = CurrentResourceOwner;
 	OpenSegment *seg;
 
+	if (unlikely(open_segment != NULL && open_segment->inserting != 0))
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("cannot enqueue from an index expression of the outbox")));
 	if (likely(open_segment != NULL &&
 			   position >= open_segment->first && position < open_segment->end))
 		return open_segment;
@@ -207,6 +222,11 @@ use_segment(UdbOutbox *outbox, uint64 position)
 	/* the lock is the transaction's, whatever becomes of the rest */
 	CurrentResourceOwner = TopTransactionResourceOwner;
 	LockRelationOid(found.relid, RowExclusiveLock);
+	CurrentResourceOwner = save;
+	if (udb_outbox_generation() != generation)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("extension \"%s\" has just been dropped and created again", UDB_NAME)));
 
 	owner = ResourceOwnerCreate(TopTransactionResourceOwner, "udb outbox segment");
 	context = AllocSetContextCreate(TopTransactionContext, "udb outbox segment",
@@ -296,6 +316,7 @@ udb_store_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *
 
 	/* index access methods may keep buffers pinned from one insert to the next */
 	CurrentResourceOwner = seg->owner;
+	seg->inserting = GetCurrentTransactionNestLevel();
 	table_tuple_insert(seg->rel, slot, GetCurrentCommandId(true), INSERT_OPTIONS, NULL);
 	if (likely(seg->plain_indexes))
 	{
@@ -304,6 +325,7 @@ udb_store_event(UdbOutbox *outbox, const UdbEventInput *event, const pg_uuid_t *
 	}
 	else
 		udb_insert_index_tuples(seg->rri, slot, seg->estate);
+	seg->inserting = 0;
 	CurrentResourceOwner = save;
 
 	ExecClearTuple(slot);
@@ -395,6 +417,7 @@ udb_store_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 fi
 
 	oldcontext = MemoryContextSwitchTo(GetPerTupleMemoryContext(seg->estate));
 	CurrentResourceOwner = seg->owner;
+	seg->inserting = GetCurrentTransactionNestLevel();
 	table_multi_insert(seg->rel, seg->slots, batch.n, GetCurrentCommandId(true), INSERT_OPTIONS,
 					   NULL);
 	if (likely(seg->plain_indexes))
@@ -407,6 +430,7 @@ udb_store_batch(UdbOutbox *outbox, const UdbEventInput *events, int n, uint64 fi
 		for (int j = 0; j < batch.n; j++)
 			udb_insert_index_tuples(seg->rri, seg->slots[j], seg->estate);
 	}
+	seg->inserting = 0;
 	CurrentResourceOwner = save;
 
 	for (int j = 0; j < batch.n; j++)

@@ -26,6 +26,9 @@ typedef struct UdbEventInput
 	const pg_uuid_t *event_id;	/* NULL: make one */
 } UdbEventInput;
 
+/* To be called once in each call of a function, before it takes positions. */
+extern void udb_store_begin(UdbOutbox *outbox);
+
 /*
  * Store an event under this id at a position that the transaction has taken.
  * May wait for the segment to be created.

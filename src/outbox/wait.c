@@ -57,11 +57,12 @@ wait_for_events(const char *name, int64 usecs)
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "udb wait",
 												  ALLOCSET_SMALL_SIZES);
 	MemoryContext oldcontext = MemoryContextSwitchTo(context);
-	UdbOutbox  *outbox = udb_feed_begin();
 	bool		ready;
 
 	for (;;)
 	{
+		/* each time, as the extension may be dropped and created again */
+		UdbOutbox  *outbox = udb_feed_begin();
 		uint32		wakes = pg_atomic_read_u32(&outbox->wakes);
 		uint64		horizon;
 
@@ -123,6 +124,11 @@ udb_await_events(PG_FUNCTION_ARGS)
 				 errmsg("await_events() cannot run inside a transaction block or a function"),
 				 errhint("For short waits use wait_for_events().")));
 
+	/* now, as the procedure may be dropped during the wait */
+	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
+		elog(ERROR, "return type must be a row type");
+	desc = BlessTupleDesc(desc);
+
 	/*
 	 * Ends the transaction, and with it the snapshot that CALL holds.  What
 	 * waits below is in a new transaction that has taken none.
@@ -134,7 +140,5 @@ udb_await_events(PG_FUNCTION_ARGS)
 	if (SPI_finish() != SPI_OK_FINISH)
 		elog(ERROR, "SPI_finish failed");
 
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		elog(ERROR, "return type must be a row type");
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(desc), values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(desc, values, nulls)));
 }
