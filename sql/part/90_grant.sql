@@ -11,7 +11,8 @@ DECLARE
 		'udb.enqueue(text, jsonb, text, uuid, jsonb)',
 		'udb.enqueue_many(text, jsonb[], text[], uuid[], jsonb[])',
 		'udb.outbox_trigger()',
-		'udb.durable_token(udb.token)'];
+		'udb.durable_token(udb.token)',
+		'udb.write_receipt(text[], text)'];
 	consumer CONSTANT text[] := ARRAY[
 		'udb.read(text, integer)',
 		'udb.peek(bigint, integer, text[])',
