@@ -10,11 +10,18 @@
  *	SET [LOCAL] udb.fence	waits in the utility hook, after the setting is
  *							made.  SET takes no snapshot, also not in REPEATABLE
  *							READ, so the statement after it sees the write.
- *	CALL udb.wait_for()		is given a snapshot by PortalRunUtility, which
- *							stands for a command that pops it, as VACUUM does.
- *							In REPEATABLE READ it is the transaction's: refused.
- *	functions				cannot get rid of their query's snapshot.  They look
- *							for replay waiting for snapshots, and give up then.
+ *	CALL udb.wait_for()		is given a snapshot by PortalRunUtility.  It ends its
+ *							transaction, and waits in another one.  Within a
+ *							transaction block it only pops the snapshot, which
+ *							PortalRunUtility stands, as it does with VACUUM; in
+ *							REPEATABLE READ that is the block's, so it is refused.
+ *	functions				cannot get rid of their query's snapshot.
+ *
+ * To pop a snapshot is not enough: replay makes a list of transactions that
+ * hold conflicting ones, and then waits for these to end.  Whoever has held one
+ * in the same transaction can be on that list.  So a wait in such a
+ * transaction, and in a function, looks for replay waiting for snapshots, and
+ * gives up then, rather than to hold up all of the standby.
  *
  * A setting that can be set in ways that do not pass the hook would be a fence
  * that does not wait.  So its check hook refuses any value but '' unless the
@@ -121,11 +128,30 @@ udb_refuse_fixed_snapshot(const char *what)
 				 errhint("Use SET LOCAL udb.fence before the first query of the transaction.")));
 }
 
+/* How a wait is asked for. */
+typedef enum UdbFenceForm
+{
+	FENCE_SET,
+	FENCE_CALL, /* outside of transaction blocks */
+	FENCE_CALL_IN_BLOCK,
+	FENCE_QUERY
+} UdbFenceForm;
+
 /* Let go of every snapshot, or throw. */
 static void
-drop_snapshots(const char *what, bool pop)
+drop_snapshots(const char *what, UdbFenceForm form)
 {
-	if (pop && ActiveSnapshotSet())
+	if (form == FENCE_QUERY)
+		return;
+	if (form == FENCE_CALL)
+	{
+		if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+			elog(ERROR, "SPI_connect_ext failed");
+		SPI_commit();
+		if (SPI_finish() != SPI_OK_FINISH)
+			elog(ERROR, "SPI_finish failed");
+	}
+	else if (form == FENCE_CALL_IN_BLOCK && ActiveSnapshotSet())
 		PopActiveSnapshot();
 	InvalidateCatalogSnapshot();
 	if (HaveRegisteredOrActiveSnapshot() || TransactionIdIsValid(MyProc->xmin))
@@ -140,7 +166,7 @@ drop_snapshots(const char *what, bool pop)
  * snapshots are gone.
  */
 static UdbPositionState
-fence(const char *what, const char *token, int64 timeout, bool in_query, bool pop, int64 *waited)
+fence(const char *what, const char *token, int64 timeout, UdbFenceForm form, int64 *waited)
 {
 	UdbPosition position;
 	UdbPositionState state;
@@ -152,9 +178,9 @@ fence(const char *what, const char *token, int64 timeout, bool in_query, bool po
 	state = udb_position_state(&position, &where);
 	if (state == UDB_POSITION_PENDING && timeout != 0)
 	{
-		if (!in_query)
-			drop_snapshots(what, pop);
-		state = udb_waiter_wait(&position, timeout, in_query, &where, waited);
+		drop_snapshots(what, form);
+		state = udb_waiter_wait(&position, timeout, form == FENCE_QUERY || FirstSnapshotSet, &where,
+								waited);
 	}
 	remember_outcome(state, *waited);
 	udb_position_refuse(state, &position, &where);
@@ -187,7 +213,7 @@ bool
 udb_fence_in_query(const char *function, const char *token, int64 timeout, int64 *waited)
 {
 	udb_refuse_fixed_snapshot(function);
-	return fence(function, token, timeout, true, false, waited) == UDB_POSITION_REACHED;
+	return fence(function, token, timeout, FENCE_QUERY, waited) == UDB_POSITION_REACHED;
 }
 
 /* ---- SET udb.fence --------------------------------------------------------- */
@@ -248,7 +274,7 @@ wait_after_set(void)
 
 	if (fence_setting == NULL || *fence_setting == '\0')
 		return;
-	if (fence("SET " FENCE_SETTING, fence_setting, timeout, false, false, &waited) ==
+	if (fence("SET " FENCE_SETTING, fence_setting, timeout, FENCE_SET, &waited) ==
 		UDB_POSITION_PENDING)
 		timed_out("SET " FENCE_SETTING, waited);
 }
@@ -362,6 +388,7 @@ udb_wait_for(PG_FUNCTION_ARGS)
 {
 	char *token = token_argument(fcinfo);
 	int64 timeout = timeout_argument(fcinfo);
+	UdbFenceForm form = FENCE_CALL;
 	int64 waited;
 
 	/*
@@ -373,8 +400,12 @@ udb_wait_for(PG_FUNCTION_ARGS)
 				(errcode(udb_errcode(FENCE_BYPASSED)),
 				 errmsg("wait_for() cannot be called from a function, procedure or DO block"),
 				 errhint("Send CALL as a statement of its own, or use udb.wait_for_token().")));
-	udb_refuse_fixed_snapshot("wait_for()");
-	if (fence("wait_for()", token, timeout, false, true, &waited) == UDB_POSITION_PENDING)
+	if (((CallContext *) fcinfo->context)->atomic)
+	{
+		udb_refuse_fixed_snapshot("wait_for()");
+		form = FENCE_CALL_IN_BLOCK;
+	}
+	if (fence("wait_for()", token, timeout, form, &waited) == UDB_POSITION_PENDING)
 		timed_out("wait_for()", waited);
 	PG_RETURN_VOID();
 }

@@ -65,6 +65,7 @@
 /* Longest sleeps, in microseconds. */
 #define SAFETY_TICK (1000 * 1000) /* in case that the startup process cannot wake us */
 #define SNAPSHOT_TICK (50 * 1000) /* how often to look whether a snapshot is in the way */
+#define SNAPSHOT_CONFLICTS 2	  /* and how often in a row it has to be */
 #define FIRST_TICK 1000			  /* without udb.replay_hook, doubled up to: */
 #define LAST_TICK 8000
 
@@ -235,7 +236,7 @@ replay_waits_for_snapshot(void)
 
 /* How long to sleep at most, in milliseconds; left is what remains, or -1. */
 static long
-sleep_time(int64 left, bool has_snapshot, bool settling, int64 *tick)
+sleep_time(int64 left, bool in_the_way, bool settling, int64 *tick)
 {
 	int64 usecs = SAFETY_TICK;
 
@@ -246,7 +247,7 @@ sleep_time(int64 left, bool has_snapshot, bool settling, int64 *tick)
 		usecs = *tick;
 		*tick = Min(*tick * 2, LAST_TICK);
 	}
-	if (has_snapshot)
+	if (in_the_way)
 		usecs = Min(usecs, SNAPSHOT_TICK);
 	if (left != UDB_WAIT_FOREVER)
 		usecs = Min(usecs, left);
@@ -264,20 +265,21 @@ elapsed(instr_time start)
 }
 
 static void
-check_snapshot_conflict(void)
+check_snapshot_conflict(int *conflicts)
 {
-	if (replay_waits_for_snapshot())
-		ereport(
-			ERROR,
-			(errcode(udb_errcode(FENCE_HOLDS_SNAPSHOT)),
-			 errmsg(
-				 "cannot go on waiting: replay waits for the snapshots of queries on this standby"),
-			 errdetail("A function waits inside of a query, which holds one too."),
-			 errhint("Use SET udb.fence or CALL udb.wait_for(), which wait without a snapshot.")));
+	if (!replay_waits_for_snapshot())
+		*conflicts = 0;
+	else if (++*conflicts >= SNAPSHOT_CONFLICTS)
+		ereport(ERROR,
+				(errcode(udb_errcode(FENCE_HOLDS_SNAPSHOT)),
+				 errmsg("cannot go on waiting: replay waits for queries on this standby to end"),
+				 errdetail("This transaction may be one of them, since it has run a query."),
+				 errhint("Use SET udb.fence as the first statement of a transaction, "
+						 "or CALL udb.wait_for() outside of one.")));
 }
 
 UdbPositionState
-udb_waiter_wait(const UdbPosition *position, int64 timeout, bool has_snapshot, UdbWhere *where,
+udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way, UdbWhere *where,
 				int64 *waited)
 {
 	static uint32 wait_event = 0;
@@ -285,6 +287,8 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool has_snapshot, U
 	UdbPositionState state;
 	int64 tick = FIRST_TICK;
 	int settled = 0;
+	int conflicts = 0;
+	int64 next_check = SNAPSHOT_TICK;
 	instr_time start;
 
 	INSTR_TIME_SET_CURRENT(start);
@@ -309,8 +313,11 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool has_snapshot, U
 				left = timeout - *waited;
 			if (state != UDB_POSITION_PENDING || (timeout != UDB_WAIT_FOREVER && left <= 0))
 				break;
-			if (has_snapshot && *waited >= SNAPSHOT_TICK)
-				check_snapshot_conflict();
+			if (in_the_way && *waited >= next_check)
+			{
+				check_snapshot_conflict(&conflicts);
+				next_check = *waited + SNAPSHOT_TICK;
+			}
 			settling = where->recovering && pg_atomic_read_u64(&area->redone) > where->lsn;
 
 			if (settling && settled++ < SETTLE_TIMES)
@@ -322,7 +329,7 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool has_snapshot, U
 			settled = 0;
 
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 sleep_time(left, has_snapshot, settling, &tick),
+							 sleep_time(left, in_the_way, settling, &tick),
 							 udb_wait_event(&wait_event, "UdbFence"));
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();

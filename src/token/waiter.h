@@ -25,11 +25,12 @@ extern uint32 udb_run(void);
 
 /*
  * Wait until the position is not pending any more, or the time is over.
- * *waited is in microseconds.  With has_snapshot the caller holds one; then
- * the wait is given up with an error as soon as replay waits for a snapshot.
+ * *waited is in microseconds.  With "in_the_way" the caller's transaction has or
+ * had a snapshot; then the wait is given up with an error when replay waits for
+ * one.
  */
-extern UdbPositionState udb_waiter_wait(const UdbPosition *position, int64 timeout,
-										bool has_snapshot, UdbWhere *where, int64 *waited);
+extern UdbPositionState udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way,
+										UdbWhere *where, int64 *waited);
 
 /*
  * For the startup process: everything up to this position has been applied.

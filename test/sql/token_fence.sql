@@ -108,6 +108,10 @@ BEGIN ISOLATION LEVEL REPEATABLE READ; SET LOCAL udb.fence = :'token'; SELECT co
 BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM t; SET LOCAL udb.fence = :'token'; ROLLBACK;
 BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM t; SET LOCAL udb.fence = :'token'; ROLLBACK;
 BEGIN ISOLATION LEVEL REPEATABLE READ; CALL udb.wait_for(:'token'); ROLLBACK;
+-- but outside of a block the next statement is another transaction
+SET default_transaction_isolation = 'repeatable read';
+CALL udb.wait_for(:'token');
+RESET default_transaction_isolation;
 BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT udb.wait_for_token(:'token'); ROLLBACK;
 BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT udb.token_reached(:'token'); ROLLBACK;
 \set VERBOSITY default

@@ -129,9 +129,27 @@ foreach my $form ('SET', 'SET LOCAL in REPEATABLE READ', 'CALL', 'CALL in a bloc
 	wait_for_waiters(1);
 	resume();
 	my ($out, $err) = $s->receive_all;
-	like($err, qr/UD027.*replay waits for the snapshots/s, 'function: gives up when replay waits for snapshots');
+	like($err, qr/UD027.*replay waits for queries/s, 'function: gives up when replay waits for snapshots');
 	wait_for_sql($standby, "SELECT udb.token_reached('$token')");
 	pass('function: replay goes on then');
+}
+
+# Replay waits for the transaction to end that has held the snapshot, not for the snapshot.
+{
+	write_row();
+	my $token = write_row();
+	wait_for_sql($standby, "SELECT udb.token_reached('$token')");
+	$s->query('BEGIN');
+	$s->send('SELECT pg_sleep(3)');
+	wait_for_sql($standby, 'SELECT backend_xmin IS NOT NULL FROM pg_stat_activity WHERE pid = ' . $s->pid);
+	$token = remove_rows();
+	wait_for_sql($standby, "SELECT wait_event = 'RecoveryConflictSnapshot' FROM pg_stat_activity WHERE backend_type = 'startup'");
+	$s->receive;
+	like($s->error("SET LOCAL udb.fence = '$token'"), qr/UD027.*replay waits for queries/s,
+		'SET after a query: gives up when replay waits for its transaction');
+	$s->query('ROLLBACK');
+	wait_for_sql($standby, "SELECT udb.token_reached('$token')");
+	pass('and replay goes on then');
 }
 
 # ---- positions -----------------------------------------------------------------------------------------
