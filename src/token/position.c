@@ -42,10 +42,9 @@ udb_position_format(const UdbPosition *p, char *text)
 {
 	int n;
 
-	n = snprintf(text, UDB_POSITION_TEXT,
-				 "%x."
-				 "%016" INT64_MODIFIER "x.%x.%" INT64_MODIFIER "x.%" INT64_MODIFIER "x.",
-				 FORMAT_VERSION, p->sysid, p->tli, p->tli_begin, p->lsn);
+	n = snprintf(text, UDB_POSITION_TEXT, "%x.%016llx.%x.%llx.%llx.", FORMAT_VERSION,
+				 (unsigned long long) p->sysid, p->tli, (unsigned long long) p->tli_begin,
+				 (unsigned long long) p->lsn);
 	if (p->durable)
 		n += snprintf(text + n, UDB_POSITION_TEXT - n, "d");
 	else

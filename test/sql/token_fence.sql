@@ -64,7 +64,9 @@ SELECT udb.token_reached(NULL);
 CALL udb.wait_for(NULL);
 CALL udb.wait_for(:'token', NULL);
 CALL udb.wait_for(:'token', '-1 s');
+\set VERBOSITY sqlstate
 SET udb.fence_timeout = -2;
+\set VERBOSITY terse
 SET udb.fence_timeout = -1;
 RESET udb.fence_timeout;
 SHOW udb.fence_timeout;
