@@ -112,7 +112,7 @@ udb_guc_init(void)
 							&udb_fence_timeout, 5000, -1, INT_MAX,
 							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
 	DefineCustomBoolVariable("udb.replay_hook",
-							 "Lets replay wake the sessions that wait for it.",
+							 "Runs code in replay that wakes the sessions that wait for it.",
 							 "When off, they look for themselves every few milliseconds.",
 							 &udb_replay_hook, true,
 							 PGC_POSTMASTER, 0, NULL, NULL, NULL);

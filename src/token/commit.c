@@ -46,7 +46,7 @@ static bool ends_prepared = false;
 
 /* what udb.last_token shows: the token sent to the client last */
 static char reported[UDB_TOKEN_TEXT];
-static int report_count = 0;
+static int	report_count = 0;
 
 void
 udb_commit_prepared_begins(void)
@@ -114,10 +114,10 @@ show_last_token(void)
 void
 udb_commit_init(void)
 {
-	static int last_token = 0;
+	static int	last_token = 0;
 
 	DefineCustomIntVariable(
-		"udb.last_token", "Shows the token of the last commit that was reported to the client.",
+		"udb.last_token", "Shows the token of the last commit that was reported.",
 		"Set udb.report_token to have it sent with each commit.", &last_token, 0, 0, 2,
 		PGC_INTERNAL, GUC_REPORT | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, NULL, NULL,
 		show_last_token);
@@ -140,15 +140,13 @@ udb_last_commit(UdbPosition *position)
 void
 udb_position_flush(UdbPosition *position)
 {
-	UdbWhere where;
+	UdbWhere	where;
 	UdbPositionState state;
 
 	if (position->durable)
 		return;
 	if (RecoveryInProgress())
-		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-						errmsg("a standby cannot make a token durable"),
-						errhint("Ask the server that gave the token.")));
+		ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE), errmsg("a standby cannot make a token durable"), errhint("Ask the server that gave the token.")));
 	state = udb_position_state(position, &where);
 	if (state != UDB_POSITION_REACHED)
 		udb_position_refuse(state, position, &where);
@@ -189,7 +187,7 @@ UDB_FUNCTION(udb_current_token);
 Datum
 udb_current_token(PG_FUNCTION_ARGS)
 {
-	UdbWhere where;
+	UdbWhere	where;
 	UdbPosition position = {0};
 
 	udb_where(&where);

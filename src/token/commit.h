@@ -29,4 +29,4 @@ extern void udb_position_flush(UdbPosition *position);
 /* For the utility hook: this statement ends a prepared transaction. */
 extern void udb_commit_prepared_begins(void);
 
-#endif /* UDB_TOKEN_COMMIT_H */
+#endif							/* UDB_TOKEN_COMMIT_H */

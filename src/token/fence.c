@@ -76,9 +76,9 @@ static bool call_at_top = false;
 /* the last fence, for fence_status() */
 static struct
 {
-	const char *outcome; /* NULL: there was none */
-	char *token;		 /* in TopMemoryContext */
-	int64 waited;		 /* microseconds */
+	const char *outcome;		/* NULL: there was none */
+	char	   *token;			/* in TopMemoryContext */
+	int64		waited;			/* microseconds */
 	TimestampTz ended_at;
 } last_fence;
 
@@ -87,7 +87,7 @@ static struct
 static void
 remember_token(const char *token)
 {
-	char *copy = MemoryContextStrdup(TopMemoryContext, token);
+	char	   *copy = MemoryContextStrdup(TopMemoryContext, token);
 
 	if (last_fence.token != NULL)
 		pfree(last_fence.token);
@@ -155,9 +155,7 @@ drop_snapshots(const char *what, UdbFenceForm form)
 		PopActiveSnapshot();
 	InvalidateCatalogSnapshot();
 	if (HaveRegisteredOrActiveSnapshot() || TransactionIdIsValid(MyProc->xmin))
-		ereport(ERROR, (errcode(udb_errcode(FENCE_HOLDS_SNAPSHOT)),
-						errmsg("%s cannot wait while the transaction holds a snapshot", what),
-						errhint("Close open cursors, or fence before they are opened.")));
+		ereport(ERROR, (errcode(udb_errcode(FENCE_HOLDS_SNAPSHOT)), errmsg("%s cannot wait while the transaction holds a snapshot", what), errhint("Close open cursors, or fence before they are opened.")));
 }
 
 /*
@@ -170,7 +168,7 @@ fence(const char *what, const char *token, int64 timeout, UdbFenceForm form, int
 {
 	UdbPosition position;
 	UdbPositionState state;
-	UdbWhere where;
+	UdbWhere	where;
 
 	*waited = 0;
 	udb_token_position(token, &position);
@@ -203,10 +201,7 @@ timed_out(const char *what, int64 waited)
 {
 	const char *condition = replay_condition();
 
-	ereport(ERROR, (errcode(udb_errcode(FENCE_TIMED_OUT)),
-					errmsg("%s: the token was not reached within " INT64_FORMAT " ms", what,
-						   waited / 1000),
-					condition != NULL ? errdetail("%s", condition) : 0));
+	ereport(ERROR, (errcode(udb_errcode(FENCE_TIMED_OUT)), errmsg("%s: the token was not reached within " INT64_FORMAT " ms", what, waited / 1000), condition != NULL ? errdetail("%s", condition) : 0));
 }
 
 bool
@@ -249,7 +244,7 @@ sets_fence(Node *stmt)
 	VariableSetStmt *set = (VariableSetStmt *) stmt;
 
 	return IsA(stmt, VariableSetStmt) && set->kind == VAR_SET_VALUE &&
-		   pg_strcasecmp(set->name, FENCE_SETTING) == 0;
+		pg_strcasecmp(set->name, FENCE_SETTING) == 0;
 }
 
 /* Before the setting is made: what can be known to be wrong by then. */
@@ -269,11 +264,13 @@ check_set(ProcessUtilityContext context)
 static void
 wait_after_set(void)
 {
-	int64 waited;
-	int64 timeout = udb_fence_timeout < 0 ? UDB_WAIT_FOREVER : (int64) udb_fence_timeout * 1000;
+	int64		waited;
+	int64		timeout = UDB_WAIT_FOREVER;
 
 	if (fence_setting == NULL || *fence_setting == '\0')
 		return;
+	if (udb_fence_timeout >= 0)
+		timeout = (int64) udb_fence_timeout * 1000;
 	if (fence("SET " FENCE_SETTING, fence_setting, timeout, FENCE_SET, &waited) ==
 		UDB_POSITION_PENDING)
 		timed_out("SET " FENCE_SETTING, waited);
@@ -286,11 +283,11 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 {
 	ProcessUtility_hook_type next =
 		prev_process_utility ? prev_process_utility : standard_ProcessUtility;
-	Node *stmt = pstmt->utilityStmt;
-	bool is_set = sets_fence(stmt);
-	bool is_call = IsA(stmt, CallStmt);
-	bool was_at_top = call_at_top;
-	bool was_open = door_open;
+	Node	   *stmt = pstmt->utilityStmt;
+	bool		is_set = sets_fence(stmt);
+	bool		is_call = IsA(stmt, CallStmt);
+	bool		was_at_top = call_at_top;
+	bool		was_open = door_open;
 
 	if (IsA(stmt, TransactionStmt) &&
 		((TransactionStmt *) stmt)->kind == TRANS_STMT_COMMIT_PREPARED)
@@ -323,7 +320,7 @@ void
 udb_fence_init(void)
 {
 	DefineCustomStringVariable(
-		FENCE_SETTING, "Waits until this server shows what a token stands for.",
+		FENCE_SETTING, "Sets the token that this server is to have reached.",
 		"The wait takes place when the parameter is set.", &fence_setting, "", PGC_USERSET,
 		GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, check_fence, NULL, NULL);
 	prev_process_utility = ProcessUtility_hook;
@@ -336,8 +333,7 @@ static int64
 timeout_argument(FunctionCallInfo fcinfo)
 {
 	if (PG_ARGISNULL(1))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						errmsg("argument \"timeout\" must not be null")));
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("argument \"timeout\" must not be null")));
 	return udb_interval_usecs(PG_GETARG_INTERVAL_P(1), "timeout");
 }
 
@@ -345,8 +341,7 @@ static char *
 token_argument(FunctionCallInfo fcinfo)
 {
 	if (PG_ARGISNULL(0))
-		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-						errmsg("argument \"token\" must not be null")));
+		ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("argument \"token\" must not be null")));
 	return TextDatumGetCString(PG_GETARG_DATUM(0));
 }
 
@@ -358,7 +353,7 @@ udb_token_reached(PG_FUNCTION_ARGS)
 {
 	UdbPosition position;
 	UdbPositionState state;
-	UdbWhere where;
+	UdbWhere	where;
 
 	udb_token_position(token_argument(fcinfo), &position);
 	udb_refuse_fixed_snapshot("token_reached()");
@@ -373,8 +368,8 @@ UDB_FUNCTION(udb_wait_for_token);
 Datum
 udb_wait_for_token(PG_FUNCTION_ARGS)
 {
-	int64 waited;
-	char *token = token_argument(fcinfo);
+	int64		waited;
+	char	   *token = token_argument(fcinfo);
 
 	PG_RETURN_BOOL(
 		udb_fence_in_query("wait_for_token()", token, timeout_argument(fcinfo), &waited));
@@ -386,10 +381,10 @@ UDB_FUNCTION(udb_wait_for);
 Datum
 udb_wait_for(PG_FUNCTION_ARGS)
 {
-	char *token = token_argument(fcinfo);
-	int64 timeout = timeout_argument(fcinfo);
+	char	   *token = token_argument(fcinfo);
+	int64		timeout = timeout_argument(fcinfo);
 	UdbFenceForm form = FENCE_CALL;
-	int64 waited;
+	int64		waited;
 
 	/*
 	 * Inside of anything else there is somebody who holds on to the snapshot
@@ -416,9 +411,9 @@ UDB_FUNCTION(udb_fence_status);
 Datum
 udb_fence_status(PG_FUNCTION_ARGS)
 {
-	TupleDesc desc;
-	Datum values[4] = {0};
-	bool nulls[4] = {true, true, true, true};
+	TupleDesc	desc;
+	Datum		values[4] = {0};
+	bool		nulls[4] = {true, true, true, true};
 
 	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
 		elog(ERROR, "return type must be a row type");

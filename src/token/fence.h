@@ -26,4 +26,4 @@ extern bool udb_fence_in_query(const char *function, const char *token, int64 ti
 /* Throw if later queries of this transaction could not see more than earlier ones. */
 extern void udb_refuse_fixed_snapshot(const char *what);
 
-#endif /* UDB_TOKEN_FENCE_H */
+#endif							/* UDB_TOKEN_FENCE_H */

@@ -40,7 +40,7 @@
 int
 udb_position_format(const UdbPosition *p, char *text)
 {
-	int n;
+	int			n;
 
 	n = snprintf(text, UDB_POSITION_TEXT, "%x.%016llx.%x.%llx.%llx.", FORMAT_VERSION,
 				 (unsigned long long) p->sysid, p->tli, (unsigned long long) p->tli_begin,
@@ -60,8 +60,8 @@ static bool
 parse_hex(const char **text, int max_digits, bool fixed, char follows, uint64 *number)
 {
 	const char *p = *text;
-	int digits = 0;
-	uint64 n = 0;
+	int			digits = 0;
+	uint64		n = 0;
 
 	for (; (*p >= '0' && *p <= '9') || (*p >= 'a' && *p <= 'f'); p++)
 	{
@@ -80,9 +80,9 @@ parse_hex(const char **text, int max_digits, bool fixed, char follows, uint64 *n
 bool
 udb_position_parse(const char *text, UdbPosition *p, const char **why)
 {
-	uint64 version;
-	uint64 tli;
-	uint64 run = 0;
+	uint64		version;
+	uint64		tli;
+	uint64		run = 0;
 
 	if (!parse_hex(&text, 8, false, '.', &version))
 	{
@@ -142,22 +142,22 @@ udb_where(UdbWhere *where)
 /* The ancestry of one timeline; it never changes, so it is read once. */
 static struct
 {
-	TimeLineID tli; /* 0: none is loaded */
-	bool known;		/* there was a history file, or none is needed */
-	int n;
-	TimeLineHistoryEntry *entries; /* in TopMemoryContext */
+	TimeLineID	tli;			/* 0: none is loaded */
+	bool		known;			/* there was a history file, or none is needed */
+	int			n;
+	TimeLineHistoryEntry *entries;	/* in TopMemoryContext */
 } history;
 
 void
 udb_timeline_load(TimeLineID tli)
 {
-	char path[MAXPGPATH];
+	char		path[MAXPGPATH];
 	MemoryContext context;
 	MemoryContext oldcontext;
-	List *list;
-	int i = 0;
-	ListCell *cell;
-	bool known;
+	List	   *list;
+	int			i = 0;
+	ListCell   *cell;
+	bool		known;
 
 	if (likely(history.tli == tli))
 		return;
@@ -214,10 +214,7 @@ state_on_ancestor(const UdbPosition *p, XLogRecPtr lsn)
 	TimeLineHistoryEntry *entry;
 
 	if (!history.known)
-		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_FILE),
-						errmsg("the history of timeline %u is not known", history.tli),
-						errdetail("There is no file \"%08X.history\" in directory \"pg_wal\".",
-								  history.tli)));
+		ereport(ERROR, (errcode(ERRCODE_UNDEFINED_FILE), errmsg("the history of timeline %u is not known", history.tli), errdetail("There is no file \"%08X.history\" in directory \"pg_wal\".", history.tli)));
 	entry = ancestor(p->tli);
 	if (entry == NULL || begins_differ(entry->begin, p->tli_begin))
 		return UDB_POSITION_DIVERGED;
@@ -229,7 +226,7 @@ state_on_ancestor(const UdbPosition *p, XLogRecPtr lsn)
 UdbPositionState
 udb_position_state(const UdbPosition *p, UdbWhere *where)
 {
-	XLogRecPtr lsn = udb_lsn_normalize(p->lsn);
+	XLogRecPtr	lsn = udb_lsn_normalize(p->lsn);
 
 	if (p->sysid != GetSystemIdentifier())
 		return UDB_POSITION_OTHER_CLUSTER;
@@ -265,11 +262,7 @@ udb_position_refuse(UdbPositionState state, const UdbPosition *p, const UdbWhere
 	switch (state)
 	{
 		case UDB_POSITION_OTHER_CLUSTER:
-			ereport(ERROR, (errcode(udb_errcode(TOKEN_OTHER_CLUSTER)),
-							errmsg("the token is from another cluster"),
-							errdetail("Its system identifier is " UINT64_FORMAT
-									  ", that of this cluster is " UINT64_FORMAT ".",
-									  p->sysid, GetSystemIdentifier())));
+			ereport(ERROR, (errcode(udb_errcode(TOKEN_OTHER_CLUSTER)), errmsg("the token is from another cluster"), errdetail("Its system identifier is " UINT64_FORMAT ", that of this cluster is " UINT64_FORMAT ".", p->sysid, GetSystemIdentifier())));
 			break;
 		case UDB_POSITION_DIVERGED:
 			ereport(
@@ -281,19 +274,11 @@ udb_position_refuse(UdbPositionState state, const UdbPosition *p, const UdbWhere
 					 LSN_FORMAT_ARGS(p->lsn), p->tli, LSN_FORMAT_ARGS(where->lsn), where->tli)));
 			break;
 		case UDB_POSITION_FUTURE:
-			ereport(ERROR, (errcode(udb_errcode(TOKEN_FUTURE)),
-							errmsg("the token is ahead of what this primary has written"),
-							errdetail("The token is at %X/%X on timeline %u, the server at %X/%X.",
-									  LSN_FORMAT_ARGS(p->lsn), p->tli, LSN_FORMAT_ARGS(where->lsn)),
-							errhint("The write was lost in a crash, or the server was restored to "
-									"an earlier state.")));
+			ereport(ERROR, (errcode(udb_errcode(TOKEN_FUTURE)), errmsg("the token is ahead of what this primary has written"), errdetail("The token is at %X/%X on timeline %u, the server at %X/%X.", LSN_FORMAT_ARGS(p->lsn), p->tli, LSN_FORMAT_ARGS(where->lsn)), errhint("The write was lost in a crash, or the server was restored to "
+																																																																			  "an earlier state.")));
 			break;
 		case UDB_POSITION_LEFT_BEHIND:
-			ereport(ERROR, (errcode(udb_errcode(TOKEN_NEWER_TIMELINE)),
-							errmsg("the token is from a later timeline than that of this primary"),
-							errdetail("The token is on timeline %u, the server on timeline %u.",
-									  p->tli, where->tli),
-							errhint("Another server was promoted; connect to that one.")));
+			ereport(ERROR, (errcode(udb_errcode(TOKEN_NEWER_TIMELINE)), errmsg("the token is from a later timeline than that of this primary"), errdetail("The token is on timeline %u, the server on timeline %u.", p->tli, where->tli), errhint("Another server was promoted; connect to that one.")));
 			break;
 		case UDB_POSITION_REACHED:
 		case UDB_POSITION_PENDING:

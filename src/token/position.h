@@ -16,12 +16,12 @@
 
 typedef struct UdbPosition
 {
-	uint64 sysid; /* system identifier of the cluster */
-	TimeLineID tli;
-	XLogRecPtr tli_begin; /* where tli begins; 0: the first, or not known */
-	XLogRecPtr lsn;		  /* end of a WAL record */
-	bool durable;		  /* was flushed where it was written */
-	uint32 run;			  /* if not: udb_run() of the server that wrote it */
+	uint64		sysid;			/* system identifier of the cluster */
+	TimeLineID	tli;
+	XLogRecPtr	tli_begin;		/* where tli begins; 0: the first, or not known */
+	XLogRecPtr	lsn;			/* end of a WAL record */
+	bool		durable;		/* was flushed where it was written */
+	uint32		run;			/* if not: udb_run() of the server that wrote it */
 } UdbPosition;
 
 /* How a position relates to this server. */
@@ -38,16 +38,16 @@ typedef enum UdbPositionState
 /* Where this server is. */
 typedef struct UdbWhere
 {
-	bool recovering;
-	TimeLineID tli;
-	XLogRecPtr lsn; /* replayed, or inserted on a primary */
+	bool		recovering;
+	TimeLineID	tli;
+	XLogRecPtr	lsn;			/* replayed, or inserted on a primary */
 } UdbWhere;
 
 /* enough for any value, with its zero byte */
 #define UDB_POSITION_TEXT 80
 
 /* Write the value of a token.  Neither allocates nor throws. */
-extern int udb_position_format(const UdbPosition *position, char *text);
+extern int	udb_position_format(const UdbPosition *position, char *text);
 
 /*
  * Read it.  Only what udb_position_format writes is accepted, so that equal
@@ -78,4 +78,4 @@ extern XLogRecPtr udb_timeline_begin(TimeLineID tli);
  */
 extern XLogRecPtr udb_lsn_normalize(XLogRecPtr lsn);
 
-#endif /* UDB_TOKEN_POSITION_H */
+#endif							/* UDB_TOKEN_POSITION_H */

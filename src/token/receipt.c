@@ -60,7 +60,7 @@
 static void
 push_string(JsonbParseState **state, JsonbIteratorToken what, const char *text, int length)
 {
-	JsonbValue v;
+	JsonbValue	v;
 
 	v.type = jbvString;
 	v.val.string.val = unconstify(char *, text);
@@ -77,7 +77,7 @@ push_key(JsonbParseState **state, const char *key)
 static void
 push_int64(JsonbParseState **state, const char *key, int64 number)
 {
-	JsonbValue v;
+	JsonbValue	v;
 
 	push_key(state, key);
 	v.type = jbvNumeric;
@@ -88,8 +88,8 @@ push_int64(JsonbParseState **state, const char *key, int64 number)
 static void
 push_token(JsonbParseState **state, bool given, const UdbPosition *position)
 {
-	char value[UDB_POSITION_TEXT];
-	JsonbValue v;
+	char		value[UDB_POSITION_TEXT];
+	JsonbValue	v;
 
 	push_key(state, "source_token");
 	if (!given)
@@ -112,18 +112,22 @@ push_token(JsonbParseState **state, bool given, const UdbPosition *position)
 static int
 task_ids(ArrayType *array, Datum **ids)
 {
-	int n;
-	bool *nulls;
+	int			n;
+	bool	   *nulls;
 
 	deconstruct_array(array, TEXTOID, -1, false, TYPALIGN_INT, ids, &nulls, &n);
 	for (int i = 0; i < n; i++)
-		if (nulls[i] || VARSIZE_ANY_EXHDR(DatumGetPointer((*ids)[i])) == 0)
-			ereport(
-				ERROR,
-				(errcode(nulls[i] ? ERRCODE_NULL_VALUE_NOT_ALLOWED
-								  : ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg(
-					 "argument \"projection_task_ids\" must not contain nulls or empty strings")));
+	{
+		if (nulls[i])
+			ereport(ERROR,
+					(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+					 errmsg("argument \"%s\" must not contain nulls", "projection_task_ids")));
+		if (VARSIZE_ANY_EXHDR(DatumGetPointer((*ids)[i])) == 0)
+			ereport(ERROR,
+					(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+					 errmsg("argument \"%s\" must not contain empty strings",
+							"projection_task_ids")));
+	}
 	return n;
 }
 
@@ -132,9 +136,9 @@ static int64
 outbox_max_seq(void)
 {
 	static SPIPlanPtr plan = NULL;
-	UdbSpi spi;
-	bool isnull;
-	int64 position;
+	UdbSpi		spi;
+	bool		isnull;
+	int64		position;
 
 	udb_spi_begin(&spi);
 	(void) udb_spi_execute(&plan, "SELECT udb.outbox_max_seq()", 0, NULL, NULL, NULL,
@@ -153,17 +157,15 @@ udb_write_receipt(PG_FUNCTION_ARGS)
 {
 	JsonbParseState *state = NULL;
 	UdbPosition position = {0};
-	text *checksum;
-	Datum *ids;
-	int nids;
-	bool given;
-	int64 now;
+	text	   *checksum;
+	Datum	   *ids;
+	int			nids;
+	bool		given;
+	int64		now;
 
 	for (int i = 0; i < 2; i++)
 		if (PG_ARGISNULL(i))
-			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-							errmsg("argument \"%s\" must not be null",
-								   i == 0 ? "projection_task_ids" : "manifest_checksum")));
+			ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("argument \"%s\" must not be null", i == 0 ? "projection_task_ids" : "manifest_checksum")));
 	if (TransactionIdIsValid(GetTopTransactionIdIfAny()))
 		ereport(ERROR,
 				(errcode(udb_errcode(COMMIT_NOT_YET)),
@@ -178,7 +180,7 @@ udb_write_receipt(PG_FUNCTION_ARGS)
 	if (given)
 		udb_position_flush(&position);
 	now = GetCurrentTimestamp() / 1000 +
-		  INT64CONST(1000) * SECS_PER_DAY * (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE);
+		INT64CONST(1000) * SECS_PER_DAY * (POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE);
 
 	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
 	push_token(&state, given, &position);
@@ -200,8 +202,7 @@ udb_write_receipt(PG_FUNCTION_ARGS)
 static void
 bad_receipt(const char *detail)
 {
-	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-					errmsg("argument \"receipt\" is not a receipt"), errdetail("%s", detail)));
+	ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE), errmsg("argument \"receipt\" is not a receipt"), errdetail("%s", detail)));
 }
 
 static JsonbValue *
@@ -242,10 +243,10 @@ receipt_tasks(Jsonb *receipt)
 {
 	JsonbValue *v = member(&receipt->root, "projection_task_ids");
 	JsonbIterator *it;
-	JsonbValue elem;
+	JsonbValue	elem;
 	JsonbIteratorToken what;
-	Datum *ids;
-	int n = 0;
+	Datum	   *ids;
+	int			n = 0;
 
 	if (v == NULL)
 		return NULL;
@@ -284,9 +285,9 @@ look_at_tasks(ArrayType *ids, char **detail)
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {TEXTARRAYOID};
 	MemoryContext context = CurrentMemoryContext;
-	Datum values[1];
-	TaskState state = TASKS_DONE;
-	UdbSpi spi;
+	Datum		values[1];
+	TaskState	state = TASKS_DONE;
+	UdbSpi		spi;
 
 	if (!OidIsValid(get_relname_relid("projection_tasks", get_namespace_oid(UDB_SCHEMA, false))))
 	{
@@ -304,10 +305,10 @@ look_at_tasks(ArrayType *ids, char **detail)
 			" ORDER BY 3 DESC, 1 LIMIT 1",
 			1, types, values, NULL, SPI_OK_SELECT) > 0)
 	{
-		HeapTuple row = SPI_tuptable->vals[0];
-		TupleDesc desc = SPI_tuptable->tupdesc;
-		char *status = SPI_getvalue(row, desc, 2);
-		bool isnull;
+		HeapTuple	row = SPI_tuptable->vals[0];
+		TupleDesc	desc = SPI_tuptable->tupdesc;
+		char	   *status = SPI_getvalue(row, desc, 2);
+		bool		isnull;
 		MemoryContext oldcontext;
 
 		state = DatumGetBool(SPI_getbinval(row, desc, 3, &isnull)) ? TASKS_MISSING : TASKS_PENDING;
@@ -326,7 +327,7 @@ look_at_tasks(ArrayType *ids, char **detail)
 static int64
 elapsed(instr_time start)
 {
-	instr_time now;
+	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
 	INSTR_TIME_SUBTRACT(now, start);
@@ -337,9 +338,9 @@ static TaskState
 wait_for_tasks(ArrayType *ids, instr_time start, int64 timeout, char **detail)
 {
 	static uint32 wait_event = 0;
-	long look = FIRST_LOOK;
-	TaskState state;
-	int64 left;
+	long		look = FIRST_LOOK;
+	TaskState	state;
+	int64		left;
 
 	while ((state = look_at_tasks(ids, detail)) == TASKS_PENDING &&
 		   (left = timeout - elapsed(start)) > 0)
@@ -371,16 +372,16 @@ UDB_FUNCTION(udb_wait_for_fence);
 Datum
 udb_wait_for_fence(PG_FUNCTION_ARGS)
 {
-	Datum values[4] = {0};
-	bool nulls[4] = {false, true, true, false};
-	Jsonb *receipt;
-	TupleDesc desc;
-	char *token;
-	ArrayType *tasks;
-	int64 timeout;
-	int64 waited = 0;
-	instr_time start;
-	char *detail = NULL;
+	Datum		values[4] = {0};
+	bool		nulls[4] = {false, true, true, false};
+	Jsonb	   *receipt;
+	TupleDesc	desc;
+	char	   *token;
+	ArrayType  *tasks;
+	int64		timeout;
+	int64		waited = 0;
+	instr_time	start;
+	char	   *detail = NULL;
 
 	INSTR_TIME_SET_CURRENT(start);
 	for (int i = 0; i < 2; i++)
@@ -403,7 +404,7 @@ udb_wait_for_fence(PG_FUNCTION_ARGS)
 		stale(values, nulls, "fence_timed_out", "The source token was not reached.");
 	else if (tasks != NULL)
 	{
-		TaskState state = wait_for_tasks(tasks, start, timeout, &detail);
+		TaskState	state = wait_for_tasks(tasks, start, timeout, &detail);
 
 		if (state != TASKS_DONE)
 			stale(values, nulls, state == TASKS_MISSING ? "projection_missing" : "fence_timed_out",

@@ -56,9 +56,10 @@ static void
 redo(XLogReaderState *record)
 {
 	static bool registered = false;
-	RmgrId rmid = XLogRecGetRmid(record);
-	uint8 info = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
-	XLogRecPtr end = record->EndRecPtr;
+	RmgrId		rmid = XLogRecGetRmid(record);
+	uint8		info = XLogRecGetInfo(record) & ~XLR_INFO_MASK;
+	XLogRecPtr	end = record->EndRecPtr;
+	bool		turns;
 
 	if (unlikely(!registered))
 	{
@@ -69,8 +70,9 @@ redo(XLogReaderState *record)
 	wrapped[rmid](record);
 
 	applied = end;
-	udb_waiter_replayed(end, rmid == RM_XLOG_ID && (info == XLOG_CHECKPOINT_SHUTDOWN ||
-													info == XLOG_END_OF_RECOVERY));
+	turns = rmid == RM_XLOG_ID &&
+		(info == XLOG_CHECKPOINT_SHUTDOWN || info == XLOG_END_OF_RECOVERY);
+	udb_waiter_replayed(end, turns);
 }
 
 bool

@@ -19,4 +19,4 @@
  */
 extern bool udb_replay_install(void);
 
-#endif /* UDB_TOKEN_REPLAY_H */
+#endif							/* UDB_TOKEN_REPLAY_H */

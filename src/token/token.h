@@ -13,4 +13,4 @@
 /* Call while being preloaded, before the prefix udb is reserved. */
 extern void udb_token_init(void);
 
-#endif /* UDB_TOKEN_H */
+#endif							/* UDB_TOKEN_H */

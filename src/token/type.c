@@ -31,7 +31,7 @@
 static int
 label_length(const char *token)
 {
-	int n = 0;
+	int			n = 0;
 
 	while ((token[n] >= 'a' && token[n] <= 'z') || (token[n] >= 'A' && token[n] <= 'Z') ||
 		   (n > 0 && ((token[n] >= '0' && token[n] <= '9') || token[n] == '_' || token[n] == '-')))
@@ -43,13 +43,13 @@ static inline bool
 is_postgres(const char *token, int label)
 {
 	return label == sizeof(UDB_TOKEN_BACKEND) - 1 &&
-		   pg_strncasecmp(token, UDB_TOKEN_BACKEND, label) == 0;
+		pg_strncasecmp(token, UDB_TOKEN_BACKEND, label) == 0;
 }
 
 bool
 udb_token_valid(const char *token, const char **why)
 {
-	int label = label_length(token);
+	int			label = label_length(token);
 	UdbPosition position;
 
 	if (label < 0)
@@ -83,12 +83,9 @@ udb_token_make(const char *token)
 
 	if (!udb_token_valid(token, &why))
 	{
-		int shown = pg_mbcliplen(token, (int) strnlen(token, 200), 100);
+		int			shown = pg_mbcliplen(token, (int) strnlen(token, 200), 100);
 
-		ereport(ERROR, (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-						errmsg("invalid input syntax for type %s: \"%.*s%s\"", "udb.token", shown,
-							   token, token[shown] ? "..." : ""),
-						errdetail("%s", why)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION), errmsg("invalid input syntax for type %s: \"%.*s%s\"", "udb.token", shown, token, token[shown] ? "..." : ""), errdetail("%s", why)));
 	}
 	return cstring_to_text(token);
 }
@@ -103,7 +100,7 @@ udb_token_format(const UdbPosition *position, char token[UDB_TOKEN_TEXT])
 UdbToken *
 udb_token_from_position(const UdbPosition *position)
 {
-	char token[UDB_TOKEN_TEXT];
+	char		token[UDB_TOKEN_TEXT];
 
 	udb_token_format(position, token);
 	return cstring_to_text(token);
@@ -112,7 +109,7 @@ udb_token_from_position(const UdbPosition *position)
 void
 udb_token_position(const char *token, UdbPosition *position)
 {
-	int label = label_length(token);
+	int			label = label_length(token);
 	const char *why;
 
 	if (!is_postgres(token, label))
@@ -144,9 +141,9 @@ UDB_FUNCTION(udb_token_recv);
 Datum
 udb_token_recv(PG_FUNCTION_ARGS)
 {
-	StringInfo buf = (StringInfo) PG_GETARG_POINTER(0);
-	int nbytes;
-	char *token = pq_getmsgtext(buf, buf->len - buf->cursor, &nbytes);
+	StringInfo	buf = (StringInfo) PG_GETARG_POINTER(0);
+	int			nbytes;
+	char	   *token = pq_getmsgtext(buf, buf->len - buf->cursor, &nbytes);
 
 	PG_RETURN_TEXT_P(udb_token_make(token));
 }
@@ -156,7 +153,7 @@ UDB_FUNCTION(udb_token_send);
 Datum
 udb_token_send(PG_FUNCTION_ARGS)
 {
-	text *token = PG_GETARG_TEXT_PP(0);
+	text	   *token = PG_GETARG_TEXT_PP(0);
 	StringInfoData buf;
 
 	pq_begintypsend(&buf);
@@ -170,9 +167,9 @@ UDB_FUNCTION(udb_token_eq);
 Datum
 udb_token_eq(PG_FUNCTION_ARGS)
 {
-	char *a = TextDatumGetCString(PG_GETARG_DATUM(0));
-	char *b = TextDatumGetCString(PG_GETARG_DATUM(1));
-	int label = label_length(a);
+	char	   *a = TextDatumGetCString(PG_GETARG_DATUM(0));
+	char	   *b = TextDatumGetCString(PG_GETARG_DATUM(1));
+	int			label = label_length(a);
 
 	PG_RETURN_BOOL(label == label_length(b) && pg_strncasecmp(a, b, label) == 0 &&
 				   strcmp(a + label, b + label) == 0);
@@ -191,8 +188,8 @@ udb_token_ne(PG_FUNCTION_ARGS)
 static char *
 folded(Datum token, int *length)
 {
-	char *copy = TextDatumGetCString(token);
-	int label = label_length(copy);
+	char	   *copy = TextDatumGetCString(token);
+	int			label = label_length(copy);
 
 	for (int i = 0; i < label; i++)
 		copy[i] = (char) pg_ascii_tolower((unsigned char) copy[i]);
@@ -205,8 +202,8 @@ UDB_FUNCTION(udb_token_hash);
 Datum
 udb_token_hash(PG_FUNCTION_ARGS)
 {
-	int length;
-	char *copy = folded(PG_GETARG_DATUM(0), &length);
+	int			length;
+	char	   *copy = folded(PG_GETARG_DATUM(0), &length);
 
 	return hash_any((unsigned char *) copy, length);
 }
@@ -216,8 +213,8 @@ UDB_FUNCTION(udb_token_hash_extended);
 Datum
 udb_token_hash_extended(PG_FUNCTION_ARGS)
 {
-	int length;
-	char *copy = folded(PG_GETARG_DATUM(0), &length);
+	int			length;
+	char	   *copy = folded(PG_GETARG_DATUM(0), &length);
 
 	return hash_any_extended((unsigned char *) copy, length, (uint64) PG_GETARG_INT64(1));
 }
@@ -228,7 +225,7 @@ UDB_FUNCTION(udb_token_backend);
 Datum
 udb_token_backend(PG_FUNCTION_ARGS)
 {
-	char *token = TextDatumGetCString(PG_GETARG_DATUM(0));
+	char	   *token = TextDatumGetCString(PG_GETARG_DATUM(0));
 
 	PG_RETURN_TEXT_P(cstring_to_text_with_len(token, label_length(token)));
 }
@@ -239,7 +236,7 @@ UDB_FUNCTION(udb_token_value);
 Datum
 udb_token_value(PG_FUNCTION_ARGS)
 {
-	char *token = TextDatumGetCString(PG_GETARG_DATUM(0));
+	char	   *token = TextDatumGetCString(PG_GETARG_DATUM(0));
 
 	PG_RETURN_TEXT_P(cstring_to_text(token + label_length(token) + 1));
 }
@@ -265,7 +262,7 @@ udb_token_covers(PG_FUNCTION_ARGS)
 static void
 push_member(JsonbParseState **state, const char *key, const char *value, int length)
 {
-	JsonbValue v;
+	JsonbValue	v;
 
 	v.type = jbvString;
 	v.val.string.val = unconstify(char *, key);
@@ -282,8 +279,8 @@ UDB_FUNCTION(udb_token_to_jsonb);
 Datum
 udb_token_to_jsonb(PG_FUNCTION_ARGS)
 {
-	char *token = TextDatumGetCString(PG_GETARG_DATUM(0));
-	int label = label_length(token);
+	char	   *token = TextDatumGetCString(PG_GETARG_DATUM(0));
+	int			label = label_length(token);
 	JsonbParseState *state = NULL;
 
 	(void) pushJsonbValue(&state, WJB_BEGIN_OBJECT, NULL);
@@ -299,9 +296,7 @@ string_member(Jsonb *object, const char *key)
 	JsonbValue *v = getKeyJsonValueFromContainer(&object->root, key, (int) strlen(key), NULL);
 
 	if (v == NULL || v->type != jbvString)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-						errmsg("cannot cast this jsonb to type %s", "udb.token"),
-						errdetail("\"%s\" has to be a string.", key)));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION), errmsg("cannot cast this jsonb to type %s", "udb.token"), errdetail("\"%s\" has to be a string.", key)));
 	return v;
 }
 
@@ -311,22 +306,18 @@ UDB_FUNCTION(udb_token_from_jsonb);
 Datum
 udb_token_from_jsonb(PG_FUNCTION_ARGS)
 {
-	Jsonb *object = PG_GETARG_JSONB_P(0);
+	Jsonb	   *object = PG_GETARG_JSONB_P(0);
 	JsonbValue *label;
 	JsonbValue *value;
 
 	if (!JB_ROOT_IS_OBJECT(object))
-		ereport(ERROR, (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-						errmsg("cannot cast this jsonb to type %s", "udb.token"),
-						errdetail("It has to be an object with \"backend_label\" and \"value\".")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION), errmsg("cannot cast this jsonb to type %s", "udb.token"), errdetail("It has to be an object with \"backend_label\" and \"value\".")));
 	label = string_member(object, "backend_label");
 	value = string_member(object, "value");
 
 	/* a label that has a colon would move the border */
 	if (memchr(label->val.string.val, ':', label->val.string.len) != NULL)
-		ereport(ERROR, (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION),
-						errmsg("cannot cast this jsonb to type %s", "udb.token"),
-						errdetail("\"%s\" must not contain a colon.", "backend_label")));
+		ereport(ERROR, (errcode(ERRCODE_INVALID_TEXT_REPRESENTATION), errmsg("cannot cast this jsonb to type %s", "udb.token"), errdetail("\"%s\" must not contain a colon.", "backend_label")));
 	PG_RETURN_TEXT_P(
 		udb_token_make(psprintf("%.*s:%.*s", label->val.string.len, label->val.string.val,
 								value->val.string.len, value->val.string.val)));

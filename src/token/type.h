@@ -41,4 +41,4 @@ extern void udb_token_format(const UdbPosition *position, char token[UDB_TOKEN_T
 /* The position that it stands for; throws UD020 if it is not PostgreSQL's. */
 extern void udb_token_position(const char *token, UdbPosition *position);
 
-#endif /* UDB_TOKEN_TYPE_H */
+#endif							/* UDB_TOKEN_TYPE_H */

@@ -77,23 +77,23 @@ typedef struct UdbWaiter
 {
 	UdbPosition position;
 	TimestampTz since;
-	int pid;
+	int			pid;
 } UdbWaiter;
 
 typedef struct UdbWaiterArea
 {
 	/* written for each record, so on a cache line of its own */
 	pg_atomic_uint64 redone;
-	char pad1[PG_CACHE_LINE_SIZE - sizeof(pg_atomic_uint64)];
+	char		pad1[PG_CACHE_LINE_SIZE - sizeof(pg_atomic_uint64)];
 
-	pg_atomic_uint64 lowest; /* no target is below */
-	char pad2[PG_CACHE_LINE_SIZE - sizeof(pg_atomic_uint64)];
+	pg_atomic_uint64 lowest;	/* no target is below */
+	char		pad2[PG_CACHE_LINE_SIZE - sizeof(pg_atomic_uint64)];
 
-	uint32 run;
-	bool hooked; /* the startup process will wake */
-	int nslots;
-	pg_atomic_uint64 *targets; /* by proc number */
-	UdbWaiter *waiters;		   /* likewise */
+	uint32		run;
+	bool		hooked;			/* the startup process will wake */
+	int			nslots;
+	pg_atomic_uint64 *targets;	/* by proc number */
+	UdbWaiter  *waiters;		/* likewise */
 } UdbWaiterArea;
 
 static UdbWaiterArea *area = NULL;
@@ -101,7 +101,7 @@ static UdbWaiterArea *area = NULL;
 static Size
 waiter_size(void)
 {
-	Size size = CACHELINEALIGN(sizeof(UdbWaiterArea));
+	Size		size = CACHELINEALIGN(sizeof(UdbWaiterArea));
 
 	size = add_size(size, CACHELINEALIGN(mul_size(sizeof(pg_atomic_uint64), MaxBackends)));
 	return add_size(size, mul_size(sizeof(UdbWaiter), MaxBackends));
@@ -111,7 +111,7 @@ static void
 waiter_area_init(void *ptr)
 {
 	UdbWaiterArea *a = ptr;
-	char *p = (char *) ptr + CACHELINEALIGN(sizeof(UdbWaiterArea));
+	char	   *p = (char *) ptr + CACHELINEALIGN(sizeof(UdbWaiterArea));
 
 	pg_atomic_init_u64(&a->redone, 0);
 	pg_atomic_init_u64(&a->lowest, NOBODY);
@@ -152,7 +152,7 @@ udb_run(void)
 static void
 lower(uint64 target)
 {
-	uint64 lowest = pg_atomic_read_u64(&area->lowest);
+	uint64		lowest = pg_atomic_read_u64(&area->lowest);
 
 	while (target < lowest && !pg_atomic_compare_exchange_u64(&area->lowest, &lowest, target))
 		;
@@ -163,13 +163,13 @@ lower(uint64 target)
 static void
 wake(XLogRecPtr redone, bool all)
 {
-	uint64 lowest = NOBODY;
+	uint64		lowest = NOBODY;
 
 	pg_atomic_write_u64(&area->lowest, NOBODY);
 	pg_memory_barrier();
 	for (int i = 0; i < area->nslots; i++)
 	{
-		uint64 target = pg_atomic_read_u64(&area->targets[i]);
+		uint64		target = pg_atomic_read_u64(&area->targets[i]);
 
 		if (target == NONE)
 			continue;
@@ -206,7 +206,7 @@ stop_waiting(int code, Datum arg)
 static void
 publish(const UdbPosition *position, const UdbWhere *where)
 {
-	uint64 target = udb_lsn_normalize(position->lsn);
+	uint64		target = udb_lsn_normalize(position->lsn);
 
 	/* beyond it already, but on another timeline: the LSN will tell nothing */
 	if (where->lsn >= target)
@@ -226,7 +226,7 @@ replay_waits_for_snapshot(void)
 {
 	for (int i = 0; i < NUM_AUXILIARY_PROCS; i++)
 	{
-		PGPROC *proc = &ProcGlobal->allProcs[MaxBackends + i];
+		PGPROC	   *proc = &ProcGlobal->allProcs[MaxBackends + i];
 
 		if (*(volatile uint32 *) &proc->wait_event_info == WAIT_EVENT_RECOVERY_CONFLICT_SNAPSHOT)
 			return true;
@@ -238,7 +238,7 @@ replay_waits_for_snapshot(void)
 static long
 sleep_time(int64 left, bool in_the_way, bool settling, int64 *tick)
 {
-	int64 usecs = SAFETY_TICK;
+	int64		usecs = SAFETY_TICK;
 
 	if (settling)
 		usecs = FIRST_TICK;
@@ -257,7 +257,7 @@ sleep_time(int64 left, bool in_the_way, bool settling, int64 *tick)
 static int64
 elapsed(instr_time start)
 {
-	instr_time now;
+	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
 	INSTR_TIME_SUBTRACT(now, start);
@@ -283,13 +283,13 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way, Udb
 				int64 *waited)
 {
 	static uint32 wait_event = 0;
-	UdbWaiter *me = &area->waiters[udb_my_procno()];
+	UdbWaiter  *me = &area->waiters[udb_my_procno()];
 	UdbPositionState state;
-	int64 tick = FIRST_TICK;
-	int settled = 0;
-	int conflicts = 0;
-	int64 next_check = SNAPSHOT_TICK;
-	instr_time start;
+	int64		tick = FIRST_TICK;
+	int			settled = 0;
+	int			conflicts = 0;
+	int64		next_check = SNAPSHOT_TICK;
+	instr_time	start;
 
 	INSTR_TIME_SET_CURRENT(start);
 	*waited = 0;
@@ -302,8 +302,8 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way, Udb
 		state = udb_position_state(position, where);
 		while (state == UDB_POSITION_PENDING)
 		{
-			bool settling;
-			int64 left = UDB_WAIT_FOREVER;
+			bool		settling;
+			int64		left = UDB_WAIT_FOREVER;
 
 			publish(position, where);
 			UDB_DEBUG_POINT("fence-published");
@@ -353,9 +353,9 @@ udb_fence_waiters(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, 0);
 	for (int i = 0; i < area->nslots; i++)
 	{
-		UdbWaiter copy = area->waiters[i];
-		Datum values[3];
-		bool nulls[3] = {false, false, false};
+		UdbWaiter	copy = area->waiters[i];
+		Datum		values[3];
+		bool		nulls[3] = {false, false, false};
 
 		if (pg_atomic_read_u64(&area->targets[i]) == NONE)
 			continue;

@@ -39,4 +39,4 @@ extern UdbPositionState udb_waiter_wait(const UdbPosition *position, int64 timeo
  */
 extern void udb_waiter_replayed(XLogRecPtr lsn, bool all);
 
-#endif /* UDB_TOKEN_WAITER_H */
+#endif							/* UDB_TOKEN_WAITER_H */

@@ -47,7 +47,7 @@ die(PGconn *conn, const char *what)
 static PGconn *
 connect_to(const char *conninfo)
 {
-	PGconn *conn = PQconnectdb(conninfo);
+	PGconn	   *conn = PQconnectdb(conninfo);
 
 	if (PQstatus(conn) != CONNECTION_OK)
 		die(conn, "could not connect");
@@ -62,7 +62,7 @@ static const char *
 query_tolerant(PGconn *conn, const char *sql, const char *tolerated)
 {
 	static char value[256];
-	PGresult *res = PQexec(conn, sql);
+	PGresult   *res = PQexec(conn, sql);
 	const char *sqlstate = PQresultErrorField(res, PG_DIAG_SQLSTATE);
 
 	queries++;
@@ -123,8 +123,8 @@ poll_position(PGconn *standby, uint64_t lsn, int pause_ms)
 {
 	for (;;)
 	{
-		unsigned hi;
-		unsigned lo;
+		unsigned	hi;
+		unsigned	lo;
 
 		if (sscanf(query(standby, "SELECT pg_last_wal_replay_lsn()"), "%X/%X", &hi, &lo) == 2 &&
 			(((uint64_t) hi << 32) | lo) >= lsn)
@@ -138,9 +138,9 @@ poll_position(PGconn *standby, uint64_t lsn, int pause_ms)
 static long
 fenced_read(PGconn *standby, const char *mode, const char *token, long key)
 {
-	char sql[512];
-	char read[128];
-	uint64_t lsn = token_lsn(token);
+	char		sql[512];
+	char		read[128];
+	uint64_t	lsn = token_lsn(token);
 
 	snprintf(read, sizeof(read), "SELECT v FROM fence_rounds WHERE k = %ld", key);
 	if (strcmp(mode, "set") == 0)
@@ -185,8 +185,8 @@ fenced_read(PGconn *standby, const char *mode, const char *token, long key)
 static int
 compare(const void *a, const void *b)
 {
-	int64_t x = *(const int64_t *) a;
-	int64_t y = *(const int64_t *) b;
+	int64_t		x = *(const int64_t *) a;
+	int64_t		y = *(const int64_t *) b;
 
 	return x < y ? -1 : x > y;
 }
@@ -194,17 +194,17 @@ compare(const void *a, const void *b)
 static void
 rounds(const char *mode, long n, long key, const char *primary_info, const char *standby_info)
 {
-	PGconn *primary = connect_to(primary_info);
-	PGconn *standby = connect_to(standby_info);
-	int64_t *times = malloc(sizeof(int64_t) * n);
-	long stale = 0;
-	long count = 0;
+	PGconn	   *primary = connect_to(primary_info);
+	PGconn	   *standby = connect_to(standby_info);
+	int64_t	   *times = malloc(sizeof(int64_t) * n);
+	long		stale = 0;
+	long		count = 0;
 
 	(void) query(primary, "SET udb.report_token = on");
 	for (long i = 1; i <= n; i++)
 	{
-		char sql[128];
-		int64_t start;
+		char		sql[128];
+		int64_t		start;
 
 		snprintf(sql, sizeof(sql), "UPDATE fence_rounds SET v = %ld WHERE k = %ld", i, key);
 		(void) query(primary, sql);
@@ -227,11 +227,11 @@ rounds(const char *mode, long n, long key, const char *primary_info, const char 
 static void
 tokens(const char *conninfo)
 {
-	PGconn *conns[2] = {connect_to(conninfo), connect_to(conninfo)};
+	PGconn	   *conns[2] = {connect_to(conninfo), connect_to(conninfo)};
 
 	for (int i = 0; i < 6; i++)
 	{
-		PGconn *conn = conns[i % 2];
+		PGconn	   *conn = conns[i % 2];
 
 		(void) query(conn, "BEGIN; SET LOCAL udb.report_token = on; "
 						   "INSERT INTO fence_tokens DEFAULT VALUES; COMMIT");
