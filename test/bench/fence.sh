@@ -213,9 +213,8 @@ bench_report() {
 need_packages $BUILD_PACKAGES libpq-dev
 use_server
 open_work fence
+TEST_MODULES=test/module/fence_client
 build_and_stage
-make -s -C test/module/fence_client PG_CONFIG="$PG_CONFIG" all
-make -s -C test/module/fence_client PG_CONFIG="$PG_CONFIG" DESTDIR="$WORK/root" install >/dev/null
 start_pair
 [ "$(on primary -c 'SHOW debug_assertions')" = off ] || say "This server checks assertions: its ratios are worth something, its times are not."
 for part in $wanted; do
