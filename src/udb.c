@@ -18,6 +18,7 @@
 #include "common/guc.h"
 #include "common/shmem.h"
 #include "outbox/outbox.h"
+#include "token/token.h"
 #include "worker/worker.h"
 
 UDB_MODULE_MAGIC(UDB_NAME, UDB_VERSION);
@@ -37,6 +38,8 @@ _PG_init(void)
 				 errmsg("udb must be loaded via shared_preload_libraries"),
 				 errhint("Add this line to postgresql.conf and restart the server: shared_preload_libraries = 'udb'")));
 
+	/* it has settings with hooks, and guc_init closes the prefix */
+	udb_token_init();
 	udb_guc_init();
 	udb_debug_point_init();
 	udb_shmem_init();

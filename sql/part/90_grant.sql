@@ -10,7 +10,9 @@ DECLARE
 	producer CONSTANT text[] := ARRAY[
 		'udb.enqueue(text, jsonb, text, uuid, jsonb)',
 		'udb.enqueue_many(text, jsonb[], text[], uuid[], jsonb[])',
-		'udb.outbox_trigger()'];
+		'udb.outbox_trigger()',
+		'udb.durable_token(udb.token)',
+		'udb.write_receipt(text[], text)'];
 	consumer CONSTANT text[] := ARRAY[
 		'udb.read(text, integer)',
 		'udb.peek(bigint, integer, text[])',
@@ -28,6 +30,7 @@ DECLARE
 	monitor CONSTANT text[] := ARRAY[
 		'udb._consumer_reads()',
 		'udb._outbox_segments()',
+		'udb._fence_waiters()',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
@@ -64,7 +67,7 @@ BEGIN
 	END CASE;
 	IF kind IN ('monitor', 'admin') THEN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
-			'udb.dead_events', 'udb.outbox_events'];
+			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");

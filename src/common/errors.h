@@ -38,7 +38,27 @@
 	X(DUPLICATE_EVENT_ID, "UD008", "duplicate_event_id", \
 	  "the same event_id is given twice in one call") \
 	X(TOO_MANY_DATABASES, "UD009", "too_many_databases", \
-	  "more databases use udb than udb.max_databases allows")
+	  "more databases use udb than udb.max_databases allows") \
+	X(TOKEN_OTHER_BACKEND, "UD020", "token_other_backend", \
+	  "the token is of another kind of store") \
+	X(TOKEN_OTHER_CLUSTER, "UD021", "token_other_cluster", \
+	  "the token is from a PostgreSQL cluster with another system identifier") \
+	X(TOKEN_DIVERGED, "UD022", "token_diverged", \
+	  "the token's write is not in this server's history, as after a failover or restore that lost it") \
+	X(TOKEN_FUTURE, "UD023", "token_future", \
+	  "the token is ahead of what this primary has written") \
+	X(TOKEN_NEWER_TIMELINE, "UD024", "token_newer_timeline", \
+	  "the token is from a later timeline than this primary, which was left behind by a failover") \
+	X(TOKEN_UNCERTAIN, "UD025", "token_uncertain", \
+	  "whether this asynchronous write has survived a restart of its server cannot be known") \
+	X(FENCE_TIMED_OUT, "UD026", "fence_timed_out", \
+	  "the token was not reached in time") \
+	X(FENCE_HOLDS_SNAPSHOT, "UD027", "fence_holds_snapshot", \
+	  "a fence cannot wait, or would be of no use, with the snapshot that is held") \
+	X(FENCE_BYPASSED, "UD028", "fence_bypassed", \
+	  "udb.fence was set, or wait_for() called, in a way in which nothing would wait") \
+	X(COMMIT_NOT_YET, "UD029", "commit_not_yet", \
+	  "this transaction has written, and its position exists only after it has committed")
 
 #define UDB_SQLSTATE(s) MAKE_SQLSTATE((s)[0], (s)[1], (s)[2], (s)[3], (s)[4])
 

@@ -1,7 +1,8 @@
 /*-------------------------------------------------------------------------
  *
  * guc.c
- *	  Settings of udb: all are defined here, once, while being preloaded.
+ *	  Settings of udb: all are defined here, once, while being preloaded, but
+ *	  for those that have hooks, which are with what the hooks work on.
  *
  * Copyright (c) 2026, the udb authors
  *
@@ -47,6 +48,19 @@ int			udb_outbox_retention = 7 * 24 * 60 * 60;
 /* Largest payload, uncompressed; protects readers more than the writer. */
 int			udb_outbox_max_payload = 16 * 1024;
 
+/* Whether each commit's token is sent to the client as udb.last_token. */
+bool		udb_report_token = false;
+
+/* How long SET udb.fence waits, in milliseconds; -1 for ever, 0 not at all. */
+int			udb_fence_timeout = 5000;
+
+/*
+ * Whether the startup process is made to wake sessions that wait for replay,
+ * by wrapping the functions that apply WAL.  Off is for the administrator who
+ * must rule it out as the cause of something; fences go on working, slower.
+ */
+bool		udb_replay_hook = true;
+
 void
 udb_guc_init(void)
 {
@@ -88,5 +102,19 @@ udb_guc_init(void)
 							"Sets the largest payload that can be enqueued.",
 							NULL, &udb_outbox_max_payload, 16 * 1024, 1, 128 * 1024,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomBoolVariable("udb.report_token",
+							 "Sends the token of each commit to the client, as udb.last_token.",
+							 NULL, &udb_report_token, false,
+							 PGC_USERSET, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.fence_timeout",
+							"Sets how long SET udb.fence waits at most.",
+							"-1 waits without limit, 0 only looks.",
+							&udb_fence_timeout, 5000, -1, INT_MAX,
+							PGC_USERSET, GUC_UNIT_MS, NULL, NULL, NULL);
+	DefineCustomBoolVariable("udb.replay_hook",
+							 "Runs code in replay that wakes the sessions that wait for it.",
+							 "When off, they look for themselves every few milliseconds.",
+							 &udb_replay_hook, true,
+							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("udb");
 }

@@ -21,6 +21,9 @@ extern int	udb_notify_interval;
 extern int	udb_outbox_segment_size;
 extern int	udb_outbox_retention;
 extern int	udb_outbox_max_payload;
+extern bool udb_report_token;
+extern int	udb_fence_timeout;
+extern bool udb_replay_hook;
 
 extern void udb_guc_init(void);
 
