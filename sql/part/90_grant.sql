@@ -20,10 +20,16 @@ DECLARE
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	worker CONSTANT text[] := ARRAY[
+		'udb.try_acquire_lease(text, text, interval)',
+		'udb.acquire_lease(text, text, interval, interval)',
+		'udb.renew_lease(text, text, bigint, interval)',
+		'udb.release_lease(text, text)',
+		'udb.assert_lease(text, text, bigint)',
 		'udb.sweep_outbox_segments()',
 		'udb.sweep_outbox_retention()',
 		'udb.sweep_dead_events()'];
 	monitor CONSTANT text[] := ARRAY[
+		'udb._lease_waiting(text)',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
@@ -53,6 +59,7 @@ BEGIN
 	IF kind IN ('monitor', 'admin') THEN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events'];
+		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");

@@ -12,6 +12,8 @@
 
 #include "postgres.h"
 #include "access/genam.h"
+#include "access/heapam.h"
+#include "access/tableam.h"
 #include "catalog/pg_database.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -51,6 +53,29 @@ udb_insert_index_tuples(ResultRelInfo *rri, TupleTableSlot *slot, EState *estate
 #else
 	(void) ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL);
 #endif
+}
+
+/*
+ * 16 tells by an argument whether an update needs index entries; before, that
+ * is so unless the new version is a heap-only tuple.
+ */
+static inline TM_Result
+udb_heap_update(Relation rel, ItemPointer tid, HeapTuple tuple, CommandId cid, Snapshot crosscheck,
+				bool wait, TM_FailureData *failure, bool *update_indexes)
+{
+	LockTupleMode mode;
+	TM_Result	result;
+
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update;
+
+	result = heap_update(rel, tid, tuple, cid, crosscheck, wait, failure, &mode, &update);
+	*update_indexes = result == TM_Ok && update != TU_None;
+#else
+	result = heap_update(rel, tid, tuple, cid, crosscheck, wait, failure, &mode);
+	*update_indexes = result == TM_Ok && !HeapTupleIsHeapOnly(tuple);
+#endif
+	return result;
 }
 
 /* 18 added a place for the index scan's instrumentation. */

@@ -37,6 +37,8 @@
 	  "there is no event at this position") \
 	X(DUPLICATE_EVENT_ID, "UD008", "duplicate_event_id", \
 	  "the same event_id is given twice in one call") \
+	X(LEASE_LOST, "UD021", "lease_lost", \
+	  "the lease is not held by this owner with this fencing token") \
 	X(TOO_MANY_DATABASES, "UD009", "too_many_databases", \
 	  "more databases use udb than udb.max_databases allows")
 
