@@ -91,7 +91,7 @@ advance(TimestampTz now, int64 usecs, TimestampTz wall)
 
 	if (ahead >= -STEP_USECS && ahead <= STEP_USECS)
 		return Max(now, wall);
-	return ahead > 0 ? expected + usecs / SLEW : expected - usecs / SLEW;
+	return ahead > 0 ? Min(expected + usecs / SLEW, wall) : Max(expected - usecs / SLEW, wall);
 }
 
 TimestampTz

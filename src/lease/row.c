@@ -430,6 +430,31 @@ check_visible(Relation rel, const UdbLeaseWho *who, ItemPointer tid)
 				 errhint("Use leases in transactions at isolation level READ COMMITTED.")));
 }
 
+/*
+ * What an update of this version would meet.  heap_update() cannot be asked not
+ * to wait.
+ */
+static TM_Result
+update_state(Relation rel, ItemPointer tid)
+{
+	Buffer		buffer = ReadBuffer(rel, ItemPointerGetBlockNumber(tid));
+	Page		page = BufferGetPage(buffer);
+	ItemId		item;
+	HeapTupleData tuple;
+	TM_Result	result;
+
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	item = PageGetItemId(page, ItemPointerGetOffsetNumber(tid));
+	Assert(ItemIdIsNormal(item));
+	tuple.t_self = *tid;
+	tuple.t_tableOid = RelationGetRelid(rel);
+	tuple.t_data = (HeapTupleHeader) PageGetItem(page, item);
+	tuple.t_len = ItemIdGetLength(item);
+	result = HeapTupleSatisfiesUpdate(&tuple, GetCurrentCommandId(false), buffer);
+	UnlockReleaseBuffer(buffer);
+	return result;
+}
+
 TM_Result
 udb_lease_update(Relation rel, const UdbLeaseWho *who, ItemPointer tid, const UdbLease *lease,
 				 bool wait)
@@ -441,24 +466,29 @@ udb_lease_update(Relation rel, const UdbLeaseWho *who, ItemPointer tid, const Ud
 
 	check_visible(rel, who, tid);
 	prune(rel, tid);
-	tuple = form_row(rel, who, lease);
-	UDB_DEBUG_POINT("lease-update");
-	result = udb_heap_update(rel, tid, tuple, GetCurrentCommandId(true), InvalidSnapshot, wait,
-							 &failure, &update_indexes);
-	switch (result)
+	result = update_state(rel, tid);
+	if (result == TM_Ok || (result == TM_BeingModified && wait))
 	{
-		case TM_Ok:
+		tuple = form_row(rel, who, lease);
+		UDB_DEBUG_POINT("lease-update");
+		result = udb_heap_update(rel, tid, tuple, GetCurrentCommandId(true), InvalidSnapshot, true,
+								 &failure, &update_indexes);
+		if (result == TM_Ok)
+		{
 			if (update_indexes)
 				index_row(rel, tuple, UNIQUE_CHECK_NO);
 			written(rel, who, tuple);
 			return TM_Ok;
+		}
+		heap_freetuple(tuple);
+	}
+	switch (result)
+	{
+		case TM_BeingModified:
+			return TM_BeingModified;
 		case TM_Updated:
 		case TM_Deleted:
-			heap_freetuple(tuple);
 			return TM_Updated;
-		case TM_BeingModified:
-			heap_freetuple(tuple);
-			return TM_BeingModified;
 		default:
 			elog(ERROR, "unexpected result %d of updating lease \"%s\"", (int) result, who->name);
 	}

@@ -52,15 +52,18 @@ extern void udb_lease_insert(Relation rel, const UdbLeaseWho *who, const UdbLeas
 
 /*
  * Replace the version at *tid, which udb_lease_find() has returned as not busy.
- * TM_Updated: somebody has replaced it meanwhile.  TM_BeingModified: somebody
- * is doing so, or has locked it; with "wait" that is waited for.
+ * The caller has the lease's lock, so that no other function is doing the same.
+ * TM_Updated: somebody has replaced it since.  TM_BeingModified: somebody who
+ * does not use the functions has locked it; with "wait" that is waited for.
  */
 extern TM_Result udb_lease_update(Relation rel, const UdbLeaseWho *who, ItemPointer tid,
 								  const UdbLease *lease, bool wait);
 
 /*
- * The heavyweight lock of a lease.  RowShareLock is held by who has asserted
- * it, until the end of its transaction; ExclusiveLock by who changes its term.
+ * The heavyweight lock of a lease.  Whoever writes the row has it, in mode
+ * ExclusiveLock to start a term and in ShareUpdateExclusiveLock for the rest;
+ * neither is held for longer than that, except when the row is new.  Whoever has
+ * asserted the lease holds RowShareLock, until the end of its transaction.
  */
 extern LOCKTAG udb_lease_locktag(const UdbLeaseWho *who);
 

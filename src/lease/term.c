@@ -8,15 +8,14 @@
  * fencing token counts the terms.  Extending a lease changes neither the token
  * nor acquired_at.
  *
- * Locking: the row decides, and whoever writes it replaces the version that it
- * has looked at or looks again.  A new term must also not start while a
- * transaction in progress has asserted the last one, even if that has expired
- * by now.  So who asserts takes a RowShareLock until the end of its transaction,
- * and looks at the row after that; and who starts a term takes an
- * ExclusiveLock, without waiting, before it writes.  It is kept only when the
- * row is new, as two transactions could otherwise both insert it.
- *
- * Extending takes no such lock: it may go on while the lease is asserted.
+ * Locking: whoever writes the row has the lease's lock at that moment, and
+ * replaces the version that it has looked at, or looks again.  A new term must
+ * also not start while a transaction in progress has asserted the last one, even
+ * if that has expired by now.  So who asserts takes a RowShareLock until the end
+ * of its transaction, and looks at the row after that; and who starts a term
+ * takes an ExclusiveLock, without waiting.  That is kept only when the row is
+ * new, as two transactions could otherwise both insert it.  Extending takes a
+ * ShareUpdateExclusiveLock, so that it may go on while the lease is asserted.
  *
  * Durability: the start of a term is flushed whatever synchronous_commit says.
  * If it were lost in a crash, its token would be given to somebody else.
@@ -147,18 +146,26 @@ next_term(Relation rel, const UdbLeaseWho *who, UdbLeaseRow *row, TimestampTz no
 /*
  * Let the owner's lease expire at another time.  *wait starts as false, and
  * becomes true when the row is found to be locked: then that is waited for.
+ * The lease's lock is not, for longer than somebody else takes to write: the
+ * row is not new.
  */
 static Outcome
 set_expiry(Relation rel, const UdbLeaseWho *who, UdbLeaseRow *row, TimestampTz expires_at,
 		   bool *wait)
 {
+	LOCKTAG		tag = udb_lease_locktag(who);
 	TM_Result	result;
 
 	row->lease.expires_at = expires_at;
 	udb_lease_touch(who);
+	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
 	result = udb_lease_update(rel, who, &row->tid, &row->lease, *wait);
+	LockRelease(&tag, ShareUpdateExclusiveLock, false);
+	if (result == TM_Ok)
+		return DONE;
+	udb_lease_wake(who);
 	*wait = result == TM_BeingModified;
-	return result == TM_Ok ? DONE : LOOK_AGAIN;
+	return LOOK_AGAIN;
 }
 
 static Outcome
@@ -273,7 +280,7 @@ lease_lost(const UdbLeaseWho *who, int64 fencing_token, const UdbLeaseRow *row)
 			(errcode(udb_errcode(LEASE_LOST)),
 			 errmsg("lease \"%s\" is not held by owner \"%s\" with fencing token " INT64_FORMAT,
 					who->name, who->owner, fencing_token),
-			 row == NULL ? errdetail("It has never been acquired.") : !row->same_owner ? errdetail("Another owner has acquired it since.") :
+			 row == NULL ? errdetail("It has never been acquired.") : !row->same_owner ? errdetail("Another owner has it, or had it last.") :
 				 row->lease.fencing_token != fencing_token							   ? errdetail("Its fencing token is " INT64_FORMAT ".", row->lease.fencing_token) :
 																						 errdetail("It has expired at %s.", timestamptz_to_str(row->lease.expires_at))));
 }
