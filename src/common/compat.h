@@ -19,6 +19,8 @@
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "tcop/dest.h"
+#include "tcop/pquery.h"
 #include "utils/acl.h"
 #include "utils/wait_event.h"
 
@@ -76,6 +78,17 @@ udb_heap_update(Relation rel, ItemPointer tid, HeapTuple tuple, CommandId cid, S
 	*update_indexes = result == TM_Ok && !HeapTupleIsHeapOnly(tuple);
 #endif
 	return result;
+}
+
+/* 18 dropped run_once. */
+static inline void
+udb_portal_run(Portal portal)
+{
+#if PG_VERSION_NUM >= 180000
+	(void) PortalRun(portal, FETCH_ALL, true, None_Receiver, None_Receiver, NULL);
+#else
+	(void) PortalRun(portal, FETCH_ALL, true, true, None_Receiver, None_Receiver, NULL);
+#endif
 }
 
 /* 18 added a place for the index scan's instrumentation. */

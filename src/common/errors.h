@@ -39,6 +39,12 @@
 	  "the same event_id is given twice in one call") \
 	X(LEASE_LOST, "UD021", "lease_lost", \
 	  "the lease is not held by this owner with this fencing token") \
+	X(MIGRATION_CHANGED, "UD031", "migration_changed", \
+	  "a migration step has been applied with other SQL than is registered") \
+	X(SCHEMA_NOT_CURRENT, "UD032", "schema_not_current", \
+	  "a component's schema has not been migrated to the last registered version") \
+	X(MIGRATION_NOT_VERIFIED, "UD033", "migration_not_verified", \
+	  "a migration step has run, but its verify query is not true") \
 	X(TOO_MANY_DATABASES, "UD009", "too_many_databases", \
 	  "more databases use udb than udb.max_databases allows")
 
