@@ -40,7 +40,7 @@
 #include "lease/row.h"
 #include "lease/wait.h"
 
-/* What came of one look at the row; those below GOT are UdbLeaseResult's. */
+/* What came of one look at the row */
 typedef enum Outcome
 {
 	DONE,
@@ -144,28 +144,32 @@ next_term(Relation rel, const UdbLeaseWho *who, UdbLeaseRow *row, TimestampTz no
 }
 
 /*
- * Let the owner's lease expire at another time.  *wait starts as false, and
+ * Let the owner's lease expire this long from now.  *wait starts as false, and
  * becomes true when the row is found to be locked: then that is waited for.
  * The lease's lock is not, for longer than somebody else takes to write: the
  * row is not new.
  */
 static Outcome
-set_expiry(Relation rel, const UdbLeaseWho *who, UdbLeaseRow *row, TimestampTz expires_at,
+set_expiry(Relation rel, const UdbLeaseWho *who, UdbLeaseRow *row, TimestampTz now, int64 ttl,
 		   bool *wait)
 {
 	LOCKTAG		tag = udb_lease_locktag(who);
 	TM_Result	result;
 
-	row->lease.expires_at = expires_at;
+	row->lease.expires_at = now + ttl;
 	udb_lease_touch(who);
 	(void) LockAcquire(&tag, ShareUpdateExclusiveLock, false, false);
 	result = udb_lease_update(rel, who, &row->tid, &row->lease, *wait);
 	LockRelease(&tag, ShareUpdateExclusiveLock, false);
-	if (result == TM_Ok)
-		return DONE;
-	udb_lease_wake(who);
-	*wait = result == TM_BeingModified;
-	return LOOK_AGAIN;
+	if (result != TM_Ok)
+	{
+		udb_lease_wake(who);
+		*wait = result == TM_BeingModified;
+		return LOOK_AGAIN;
+	}
+
+	/* a row that was locked for longer than that: the lease is over again */
+	return ttl > 0 && udb_clock_now() >= row->lease.expires_at ? LOOK_AGAIN : DONE;
 }
 
 static Outcome
@@ -188,7 +192,7 @@ try_once(Relation rel, const UdbLeaseWho *who, int64 ttl, UdbLease *lease, bool 
 	if (now >= row.lease.expires_at)
 		return next_term(rel, who, &row, now, ttl, lease);
 	if (row.same_owner)
-		outcome = set_expiry(rel, who, &row, now + ttl, wait);
+		outcome = set_expiry(rel, who, &row, now, ttl, wait);
 	else
 		outcome = HELD;
 	*lease = row.lease;
@@ -208,8 +212,9 @@ udb_lease_try(const UdbLeaseWho *who, int64 ttl, UdbLease *lease)
 		outcome = try_once(rel, who, ttl, lease, &wait);
 	} while (outcome == LOOK_AGAIN);
 	table_close(rel, outcome == DONE ? NoLock : RowExclusiveLock);
-	return outcome == DONE ? UDB_LEASE_GOT : outcome == HELD ? UDB_LEASE_HELD :
-															   UDB_LEASE_BUSY;
+	if (outcome == DONE)
+		return UDB_LEASE_GOT;
+	return outcome == HELD ? UDB_LEASE_HELD : UDB_LEASE_BUSY;
 }
 
 /*
@@ -242,7 +247,7 @@ change_expiry(const UdbLeaseWho *who, int64 fencing_token, int64 ttl, bool *expi
 		*expired = now >= row.lease.expires_at;
 		if (*expired)
 			break;
-		outcome = set_expiry(rel, who, &row, now + ttl, &wait);
+		outcome = set_expiry(rel, who, &row, now, ttl, &wait);
 	}
 	table_close(rel, outcome == DONE ? NoLock : RowExclusiveLock);
 	return outcome == DONE;
@@ -276,13 +281,21 @@ holds(const UdbLeaseRow *row, int64 fencing_token)
 static void
 lease_lost(const UdbLeaseWho *who, int64 fencing_token, const UdbLeaseRow *row)
 {
+	const char *why;
+
+	if (row == NULL)
+		why = "It has never been acquired.";
+	else if (!row->same_owner)
+		why = "Another owner has it, or had it last.";
+	else if (row->lease.fencing_token != fencing_token)
+		why = psprintf("Its fencing token is " INT64_FORMAT ".", row->lease.fencing_token);
+	else
+		why = psprintf("It has expired at %s.", timestamptz_to_str(row->lease.expires_at));
 	ereport(ERROR,
 			(errcode(udb_errcode(LEASE_LOST)),
 			 errmsg("lease \"%s\" is not held by owner \"%s\" with fencing token " INT64_FORMAT,
 					who->name, who->owner, fencing_token),
-			 row == NULL ? errdetail("It has never been acquired.") : !row->same_owner ? errdetail("Another owner has it, or had it last.") :
-				 row->lease.fencing_token != fencing_token							   ? errdetail("Its fencing token is " INT64_FORMAT ".", row->lease.fencing_token) :
-																						 errdetail("It has expired at %s.", timestamptz_to_str(row->lease.expires_at))));
+			 errdetail_internal("%s", why)));
 }
 
 /* Throw UD021 unless the owner holds the lease with this token. */
