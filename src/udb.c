@@ -13,10 +13,12 @@
 #include "utils/builtins.h"
 
 #include "common/compat.h"
+#include "common/clock.h"
 #include "common/database.h"
 #include "common/debugpoint.h"
 #include "common/guc.h"
 #include "common/shmem.h"
+#include "lease/lease.h"
 #include "outbox/outbox.h"
 #include "token/token.h"
 #include "worker/worker.h"
@@ -44,6 +46,8 @@ _PG_init(void)
 	udb_debug_point_init();
 	udb_shmem_init();
 	udb_database_init();
+	udb_clock_init();
+	udb_lease_init();
 	udb_outbox_init();
 	udb_worker_init();
 }

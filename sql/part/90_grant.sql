@@ -23,6 +23,11 @@ DECLARE
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	worker CONSTANT text[] := ARRAY[
+		'udb.try_acquire_lease(text, text, interval)',
+		'udb.acquire_lease(text, text, interval, interval)',
+		'udb.renew_lease(text, text, bigint, interval)',
+		'udb.release_lease(text, text)',
+		'udb.assert_lease(text, text, bigint)',
 		'udb.sweep_outbox_segments()',
 		'udb.sweep_outbox_retention()',
 		'udb.sweep_dead_events()'];
@@ -31,10 +36,13 @@ DECLARE
 		'udb._consumer_reads()',
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
+		'udb._lease_waiting(text)',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	admin CONSTANT text[] := ARRAY[
+		'udb.register_migration(text, integer, text, text, text, boolean)',
+		'udb.migrate(text, integer)',
 		'udb.create_consumer(text, text[], text)',
 		'udb.drop_consumer(text)',
 		'udb.seek_consumer(text, bigint)',
@@ -68,6 +76,8 @@ BEGIN
 	IF kind IN ('monitor', 'admin') THEN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
+		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
+		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");

@@ -12,11 +12,15 @@
 
 #include "postgres.h"
 #include "access/genam.h"
+#include "access/heapam.h"
+#include "access/tableam.h"
 #include "catalog/pg_database.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
 #include "storage/proc.h"
+#include "tcop/dest.h"
+#include "tcop/pquery.h"
 #include "utils/acl.h"
 #include "utils/wait_event.h"
 
@@ -57,6 +61,40 @@ udb_insert_index_tuples(ResultRelInfo *rri, TupleTableSlot *slot, EState *estate
 	(void) ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL, false);
 #else
 	(void) ExecInsertIndexTuples(rri, slot, estate, false, false, NULL, NIL);
+#endif
+}
+
+/*
+ * 16 tells by an argument whether an update needs index entries; before, that
+ * is so unless the new version is a heap-only tuple.
+ */
+static inline TM_Result
+udb_heap_update(Relation rel, ItemPointer tid, HeapTuple tuple, CommandId cid, Snapshot crosscheck,
+				bool wait, TM_FailureData *failure, bool *update_indexes)
+{
+	LockTupleMode mode;
+	TM_Result	result;
+
+#if PG_VERSION_NUM >= 160000
+	TU_UpdateIndexes update;
+
+	result = heap_update(rel, tid, tuple, cid, crosscheck, wait, failure, &mode, &update);
+	*update_indexes = result == TM_Ok && update != TU_None;
+#else
+	result = heap_update(rel, tid, tuple, cid, crosscheck, wait, failure, &mode);
+	*update_indexes = result == TM_Ok && !HeapTupleIsHeapOnly(tuple);
+#endif
+	return result;
+}
+
+/* 18 dropped run_once. */
+static inline void
+udb_portal_run(Portal portal)
+{
+#if PG_VERSION_NUM >= 180000
+	(void) PortalRun(portal, FETCH_ALL, true, None_Receiver, None_Receiver, NULL);
+#else
+	(void) PortalRun(portal, FETCH_ALL, true, true, None_Receiver, None_Receiver, NULL);
 #endif
 }
 

@@ -58,7 +58,15 @@
 	X(FENCE_BYPASSED, "UD028", "fence_bypassed", \
 	  "udb.fence was set, or wait_for() called, in a way in which nothing would wait") \
 	X(COMMIT_NOT_YET, "UD029", "commit_not_yet", \
-	  "this transaction has written, and its position exists only after it has committed")
+	  "this transaction has written, and its position exists only after it has committed") \
+	X(LEASE_LOST, "UD030", "lease_lost", \
+	  "the lease is not held by this owner with this fencing token") \
+	X(MIGRATION_CHANGED, "UD031", "migration_changed", \
+	  "a migration step has been applied with other SQL than is registered") \
+	X(SCHEMA_NOT_CURRENT, "UD032", "schema_not_current", \
+	  "a component's schema has not been migrated to the last registered version") \
+	X(MIGRATION_NOT_VERIFIED, "UD033", "migration_not_verified", \
+	  "a migration step has run, but its verify query is not true")
 
 #define UDB_SQLSTATE(s) MAKE_SQLSTATE((s)[0], (s)[1], (s)[2], (s)[3], (s)[4])
 

@@ -27,6 +27,12 @@ int			udb_max_databases = 16;
 int			udb_max_consumers = 256;
 
 /*
+ * For how many leases, over all databases, shared memory remembers where to
+ * find their row.  Leases beyond that work, only slower.
+ */
+int			udb_max_leases = 8192;
+
+/*
  * Whether background workers run.  Off is for the administrator who must rule
  * them out as the cause of something; enqueue and read go on working.
  */
@@ -72,6 +78,11 @@ udb_guc_init(void)
 							"Sets for how many consumers read positions are cached in shared memory.",
 							"Consumers beyond this number work, but scan more.",
 							&udb_max_consumers, 256, 8, 100000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.max_leases",
+							"Sets for how many leases shared memory remembers where their row is.",
+							"Leases beyond this number work, but are looked up in the index.",
+							&udb_max_leases, 8192, 64, 10000000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("udb.worker",
 							 "Runs background workers.",

@@ -14,6 +14,7 @@
 
 extern int	udb_max_databases;
 extern int	udb_max_consumers;
+extern int	udb_max_leases;
 extern bool udb_worker_enabled;
 extern int	udb_worker_interval;
 extern bool udb_notify;

@@ -220,8 +220,9 @@ udb_retention_settle(void)
 UDB_FUNCTION(udb_sweep_outbox_retention);
 
 /*
- * sweep_outbox_retention() returns integer: how many segments it dropped. With a fixed snapshot it would not
- * see a consumer that was made or moved back since, and drop what that one still has to read.
+ * sweep_outbox_retention() returns integer: how many segments it dropped.  With
+ * a fixed snapshot it would not see a consumer that was made or moved back
+ * since, and drop what that one still has to read.
  */
 Datum
 udb_sweep_outbox_retention(PG_FUNCTION_ARGS)

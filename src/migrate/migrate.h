@@ -1,0 +1,47 @@
+/*-------------------------------------------------------------------------
+ *
+ * migrate.h
+ *	  Migrations: steps of a component's schema, applied once and in order.
+ *
+ * Copyright (c) 2026, the udb authors
+ *
+ *-------------------------------------------------------------------------
+ */
+#ifndef UDB_MIGRATE_H
+#define UDB_MIGRATE_H
+
+#include "postgres.h"
+#include "fmgr.h"
+
+/* A registered step; palloc'd. */
+typedef struct UdbMigration
+{
+	char	   *component;
+	int32		version;
+	char	   *name;
+	char	   *sql;
+	char	   *verify_sql;		/* or NULL */
+	bool		transactional;
+} UdbMigration;
+
+/* What a pending step is, or that there is none. */
+extern bool udb_migration_next(const char *component, bool has_target, int32 target,
+							   UdbMigration *step);
+
+/* Throw if this component cannot be migrated. */
+extern void udb_migration_check(const char *component);
+
+/* Move the stamp and write the history, in the current transaction. */
+extern void udb_migration_stamp(const UdbMigration *step, bool healed, int64 usecs,
+								const char *role);
+
+/*
+ * Run statements one by one outside of transactions, in a background worker, as
+ * the current user.  Returns NULL, or the error, palloc'd, whose elevel is that
+ * of the worker.  The caller must hold no snapshot.
+ */
+extern ErrorData *udb_migration_run_alone(const char *sql);
+
+extern UDB_EXPORT void udb_migration_alone_main(Datum arg) pg_attribute_noreturn();
+
+#endif							/* UDB_MIGRATE_H */
