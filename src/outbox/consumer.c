@@ -243,8 +243,8 @@ fetch_by_index(Relation rel, const char *name, Snapshot snapshot, TupleTableSlot
 	return found;
 }
 
-void
-udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer)
+bool
+udb_consumer_find(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 {
 	Relation	rel = table_open(udb_relation_oid(&udb_consumers), AccessShareLock);
 	TupleTableSlot *slot = table_slot_create(rel, NULL);
@@ -266,9 +266,11 @@ udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 	found = e != NULL && ItemPointerIsValid(&cached.tid) &&
 		fetch_at(rel, name, &cached.tid, snapshot, slot);
 	if (!found && !fetch_by_index(rel, name, snapshot, slot))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("consumer \"%s\" does not exist", name)));
+	{
+		ExecDropSingleTupleTableSlot(slot);
+		table_close(rel, AccessShareLock);
+		return false;
+	}
 
 	slot_getallattrs(slot);
 	strlcpy(consumer->name, name, NAMEDATALEN);
@@ -289,6 +291,16 @@ udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 
 	if (!found)
 		udb_consumer_moved(consumer, &consumer->tid, consumer->position);
+	return true;
+}
+
+void
+udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer)
+{
+	if (!udb_consumer_find(name, snapshot, consumer))
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("consumer \"%s\" does not exist", name)));
 }
 
 void

@@ -40,6 +40,9 @@ extern void udb_consumer_name(text *name, char *buffer);
  */
 extern void udb_consumer_get(const char *name, Snapshot snapshot, UdbConsumer *consumer);
 
+/* The same, but returns false if there is none. */
+extern bool udb_consumer_find(const char *name, Snapshot snapshot, UdbConsumer *consumer);
+
 /* Note in the cache where the row is now, and the cursor's position. */
 extern void udb_consumer_moved(UdbConsumer *consumer, ItemPointer tid, uint64 position);
 

@@ -36,6 +36,7 @@
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 
+#include "common/debugpoint.h"
 #include "common/guc.h"
 #include "common/locktag.h"
 #include "common/spi.h"
@@ -90,12 +91,18 @@ all_have_passed(UdbOutbox *outbox, const UdbSegment *segment)
 	n = udb_spi_execute(&behind_plan, "SELECT name FROM udb.consumers WHERE position < $1",
 						1, types, values, NULL, SPI_OK_SELECT);
 	rows = SPI_tuptable;
+	UDB_DEBUG_POINT("consumers-listed");
 	for (uint64 i = 0; i < n && passed; i++)
 	{
 		UdbConsumer consumer;
 		Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 
-		udb_consumer_get(SPI_getvalue(rows->vals[i], rows->tupdesc, 1), snapshot, &consumer);
+		/* one that was dropped meanwhile is in nobody's way */
+		if (!udb_consumer_find(SPI_getvalue(rows->vals[i], rows->tupdesc, 1), snapshot, &consumer))
+		{
+			UnregisterSnapshot(snapshot);
+			continue;
+		}
 		passed = udb_feed_consume(outbox, &consumer, last, 1, snapshot, NULL) == 0;
 		UnregisterSnapshot(snapshot);
 		values[1] = CStringGetTextDatum(consumer.name);
