@@ -1,4 +1,4 @@
-# README and the catalog say the same: functions, relations, settings, error codes. And its session works.
+# README and the catalog say the same: functions, relations, settings, error codes. And its sessions work.
 use strict;
 use warnings;
 use PostgreSQL::Test::Utils;
@@ -55,6 +55,30 @@ like($output[3], qr/^@{[$second->pid]}\|[^|]+\|2\|idle in transaction\|/, 'the s
 is($output[4], "3\n1|40\n2|75\n3|12", 'in the end all three are there');
 $_->quit foreach $first, $second;
 
+# ---- those under "Leases" and "Migrations" ----
+
+my $third = session($node);
+foreach my $section ('Leases', 'Migrations')
+{
+	$readme =~ /^## $section\n(.*?)^## /ms or die "README has no section \"$section\"";
+	@output = map { $third->query($_) } $1 =~ /^```sql\n(.*?)^```/msg;
+	if ($section eq 'Leases')
+	{
+		is(scalar(@output), 4, 'README has a session with a lease');
+		like($output[0], qr/^nightly-report\|host-1:4711\|1\|/, 'which is given');
+		is($output[1], 't', 'and renewed');
+		is($output[3], "t\nnightly-report|host-1:4711|f|0", 'and released');
+		is($node->safe_psql('postgres', 'SELECT count(*), max(total) FROM reports'), '1|127', 'what it protects is written');
+	}
+	else
+	{
+		is(scalar(@output), 2, 'README has a session with migrations');
+		like($output[0], qr/^1\|table\|t\n2\|index on weight\|f$/m, 'which are pending');
+		like($output[1], qr/^1\|table\|applied\n2\|index on weight\|applied$/m, 'and applied');
+	}
+}
+$third->quit;
+
 # ---- functions ----
 
 foreach my $f (rows("SELECT proname, prokind, pg_get_function_arguments(oid) FROM pg_proc WHERE $public ORDER BY 1, 3"))
@@ -79,7 +103,8 @@ is_deeply([ grep { !$functions{$_} } $readme =~ /\budb\.(\w+)\(/g ], [], 'nor do
 foreach my $r (rows(<<'SQL'))
 SELECT relname, relkind, string_agg(attname, ' ' ORDER BY attnum)
 FROM pg_class c JOIN pg_attribute ON attrelid = c.oid AND attnum > 0 AND NOT attisdropped
-WHERE relnamespace = 'udb'::regnamespace AND relkind IN ('r', 'p', 'v') AND NOT relispartition GROUP BY 1, 2 ORDER BY 1
+WHERE relnamespace = 'udb'::regnamespace AND relkind IN ('r', 'p', 'v') AND NOT relispartition AND relname !~ '^_'
+GROUP BY 1, 2 ORDER BY 1
 SQL
 {
 	my ($name, $kind, $columns) = @$r;
@@ -95,7 +120,7 @@ SQL
 
 # ---- settings ----
 
-my %effect = (postmaster => 'restart', sighup => 'reload', superuser => 'at once');
+my %effect = (postmaster => 'restart', sighup => 'reload', superuser => 'at once', user => 'at once', internal => 'never');
 my @settings = rows(q{SELECT name, concat_ws(' ', boot_val, unit), context FROM pg_settings WHERE name LIKE 'udb.%'});
 foreach my $s (@settings)
 {
