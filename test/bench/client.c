@@ -315,10 +315,12 @@ consumer_main(void *arg)
 static void
 do_consumers(bool udb, int n)
 {
+	struct sigaction action = {.sa_handler = on_term};
 	Consumer   *consumers = calloc(n, sizeof(Consumer));
 	long		events = 0;
 	long		wakes = 0;
 
+	sigaction(SIGTERM, &action, NULL);
 	for (int i = 0; i < n; i++)
 		open_consumer(&consumers[i], udb, i);
 	for (int i = 0; i < n; i++)
@@ -634,10 +636,8 @@ do_memory(bool many)
 int
 main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = on_term};
 	const char *mode = argc > 1 ? argv[1] : "";
 
-	sigaction(SIGTERM, &action, NULL);
 	if (strcmp(mode, "statement") == 0 && argc == 3)
 		do_statement(argv[2]);
 	else if (strcmp(mode, "consumers") == 0 && argc == 4)
