@@ -23,6 +23,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,13 +123,16 @@ prepare(PGconn *conn, const char *name, const char *sql)
 	PQclear(checked(conn, PQprepare(conn, name, sql, 0, NULL), sql));
 }
 
+/* Results in binary; set where formatting them would be most of the work. */
+static bool binary = false;
+
 static PGresult *
 call(PGconn *conn, const char *name, const char *arg1, const char *arg2)
 {
 	const char *args[] = {arg1, arg2};
 	int			n = arg1 == NULL ? 0 : arg2 == NULL ? 1 : 2;
 
-	return checked(conn, PQexecPrepared(conn, name, n, args, NULL, NULL, 0), name);
+	return checked(conn, PQexecPrepared(conn, name, n, args, NULL, NULL, binary), name);
 }
 
 static long
@@ -141,10 +145,22 @@ call_long(PGconn *conn, const char *name, const char *arg1, const char *arg2)
 	return result;
 }
 
+/* The first column of the last row, a bigint. */
 static char *
 last_value(PGresult *res, char *buffer, size_t size)
 {
-	snprintf(buffer, size, "%s", PQgetvalue(res, PQntuples(res) - 1, 0));
+	const char *value = PQgetvalue(res, PQntuples(res) - 1, 0);
+
+	if (PQfformat(res, 0) == 1)
+	{
+		uint64_t	n = 0;
+
+		for (int i = 0; i < 8; i++)
+			n = n << 8 | (unsigned char) value[i];
+		snprintf(buffer, size, "%lld", (long long) n);
+	}
+	else
+		snprintf(buffer, size, "%s", value);
 	return buffer;
 }
 
@@ -299,10 +315,12 @@ consumer_main(void *arg)
 static void
 do_consumers(bool udb, int n)
 {
+	struct sigaction action = {.sa_handler = on_term};
 	Consumer   *consumers = calloc(n, sizeof(Consumer));
 	long		events = 0;
 	long		wakes = 0;
 
+	sigaction(SIGTERM, &action, NULL);
 	for (int i = 0; i < n; i++)
 		open_consumer(&consumers[i], udb, i);
 	for (int i = 0; i < n; i++)
@@ -449,10 +467,11 @@ drain_pgq(PGconn *conn, const char *batch)
 	return n > 0 ? n : -1;		/* an empty batch is not the end */
 }
 
-/* Prints: events, seconds. */
+/* Prints: events, seconds it took, seconds that the backend was on a CPU. */
 static void
 do_drain(const char *how, const char *batch)
 {
+	double		cpu;
 	PGconn	   *conn = connect_to(NULL);
 	int			(*drain) (PGconn *, const char *);
 	long		events = 0;
@@ -480,10 +499,12 @@ do_drain(const char *how, const char *batch)
 		prepare(conn, "finish", "SELECT pgq.finish_batch($1)");
 	}
 
+	binary = true;
+	cpu = cpu_ns(PQbackendPID(conn));
 	begin = seconds();
 	while ((n = drain(conn, batch)) != 0)
 		events += n > 0 ? n : 0;
-	printf("%ld %.6f\n", events, seconds() - begin);
+	printf("%ld %.6f %.6f\n", events, seconds() - begin, (cpu_ns(PQbackendPID(conn)) - cpu) / 1e9);
 }
 
 /* ---- cycles of enqueue and consume, turn by turn in two databases ---- */
@@ -615,10 +636,8 @@ do_memory(bool many)
 int
 main(int argc, char **argv)
 {
-	struct sigaction action = {.sa_handler = on_term};
 	const char *mode = argc > 1 ? argv[1] : "";
 
-	sigaction(SIGTERM, &action, NULL);
 	if (strcmp(mode, "statement") == 0 && argc == 3)
 		do_statement(argv[2]);
 	else if (strcmp(mode, "consumers") == 0 && argc == 4)
