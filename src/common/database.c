@@ -62,8 +62,7 @@ udb_database_init(void)
 		.name = "udb databases",
 		.size = database_size,
 		.init = database_init,
-		.pointer = (void **) &area
-	};
+		.pointer = (void **) &area};
 
 	udb_shmem_register(&desc);
 }

@@ -27,9 +27,10 @@ extern void udb_debug_point_init(void);
 
 /* Not where an LWLock or spinlock is held, nor in a commit callback. */
 #define UDB_DEBUG_POINT(name) \
-	do { \
+	do \
+	{ \
 		if (unlikely(*udb_debug_point_hook != NULL)) \
-			((UdbDebugPointHook) *udb_debug_point_hook) (name); \
+			((UdbDebugPointHook) *udb_debug_point_hook)(name); \
 	} while (0)
 
 #endif							/* UDB_DEBUGPOINT_H */

@@ -18,8 +18,7 @@
 
 #define UDB_ERROR_ROW(sym, code, name, doc) {code, name, doc},
 const UdbErrorCode udb_error_codes[UDB_ERROR_COUNT] = {
-	UDB_ERROR_MAP(UDB_ERROR_ROW)
-};
+	UDB_ERROR_MAP(UDB_ERROR_ROW)};
 #undef UDB_ERROR_ROW
 
 UDB_FUNCTION(udb_error_codes_list);

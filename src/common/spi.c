@@ -68,7 +68,7 @@ udb_spi_execute(SPIPlanPtr *plan, const char *sql, int nargs, const Oid *types,
 void
 udb_spi_subcommand(const char *sql)
 {
-	RawStmt    *raw = linitial_node(RawStmt, raw_parser(sql, RAW_PARSE_DEFAULT));
+	RawStmt	   *raw = linitial_node(RawStmt, raw_parser(sql, RAW_PARSE_DEFAULT));
 	PlannedStmt *stmt = makeNode(PlannedStmt);
 
 	stmt->commandType = CMD_UTILITY;

@@ -80,11 +80,10 @@ check_same_event(TupleTableSlot *stored, const UdbEventInput *event)
 		AttrNumber	attno;
 		PGFunction	eq;
 		const char *column;
-	}			compare[] = {
+	} compare[] = {
 		{Anum_topic, texteq, "topic"},
 		{Anum_partition_key, texteq, "partition_key"},
-		{Anum_payload, jsonb_eq, "payload"}
-	};
+		{Anum_payload, jsonb_eq, "payload"}};
 	Datum		given[] = {event->topic, event->partition_key, event->payload};
 
 	slot_getallattrs(stored);
@@ -167,7 +166,7 @@ static uint64
 append_with_id(UdbOutbox *outbox, const UdbEventInput *event)
 {
 	LOCKTAG		tag = udb_locktag(UDB_LOCK_EVENT_ID,
-								  hash_bytes_extended(event->event_id->data, UUID_LEN, 0));
+							  hash_bytes_extended(event->event_id->data, UUID_LEN, 0));
 	uint64		position = 0;
 
 	for (;;)

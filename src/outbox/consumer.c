@@ -94,8 +94,7 @@ udb_consumer_cache_init(void)
 		.name = "udb consumers",
 		.size = cache_size,
 		.init = cache_init,
-		.pointer = (void **) &cache
-	};
+		.pointer = (void **) &cache};
 
 	udb_shmem_register(&desc);
 }
@@ -280,7 +279,7 @@ udb_consumer_find(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 	consumer->created_at = DatumGetTimestampTz(values[Anum_consumers_created_at - 1]);
 	topics = values[Anum_consumers_topics - 1];
 	consumer->topics = slot->tts_isnull[Anum_consumers_topics - 1] ? NULL :
-		udb_topics(DatumGetArrayTypePCopy(topics));
+																	 udb_topics(DatumGetArrayTypePCopy(topics));
 	consumer->tid = slot->tts_tid;
 	consumer->scanned = 0;
 	if (e != NULL && cached.created_at == consumer->created_at &&

@@ -37,7 +37,7 @@ extern void udb_feed_check_position(UdbOutbox *outbox, uint64 after, Snapshot sn
  * point into.
  */
 extern int	udb_feed_consume(UdbOutbox *outbox, UdbConsumer *consumer, uint64 upto, int max,
-							 Snapshot snapshot, Tuplestorestate *store);
+							Snapshot snapshot, Tuplestorestate *store);
 
 /* The last position that retention has dropped; 0 if it never has. */
 extern uint64 udb_feed_dropped_through(Snapshot snapshot);

@@ -27,6 +27,6 @@ extern bool udb_index_can_append(Relation index);
  * garbage in the current memory context.
  */
 extern int	udb_index_append_right(Relation index, int n, const Datum *keys,
-								   const ItemPointerData *tids);
+								  const ItemPointerData *tids);
 
 #endif							/* UDB_OUTBOX_INDEX_H */

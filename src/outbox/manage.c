@@ -145,7 +145,8 @@ udb_drop_consumer(PG_FUNCTION_ARGS)
 	values[0] = CStringGetTextDatum(name);
 	udb_spi_begin(&spi);
 	check_found(udb_spi_execute(&plan, "DELETE FROM udb.consumers WHERE name = $1",
-								1, types, values, NULL, SPI_OK_DELETE), name);
+								1, types, values, NULL, SPI_OK_DELETE),
+				name);
 	/* in this order, as who parks an event locks the consumer's row first */
 	(void) udb_spi_execute(&dead_plan, "DELETE FROM udb.dead_events WHERE consumer = $1",
 						   1, types, values, NULL, SPI_OK_DELETE);
@@ -171,7 +172,7 @@ seek(const char *name, bool by_text, Datum target)
 	udb_consumer_lock_retention();
 	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	position = by_text ? parse_start(outbox, TextDatumGetCString(target), snapshot) :
-		check_target(outbox, DatumGetInt64(target), snapshot);
+						 check_target(outbox, DatumGetInt64(target), snapshot);
 	UnregisterSnapshot(snapshot);
 
 	values[0] = CStringGetTextDatum(name);
@@ -179,7 +180,8 @@ seek(const char *name, bool by_text, Datum target)
 	udb_spi_begin(&spi);
 	check_found(udb_spi_execute(&plan,
 								"UPDATE udb.consumers SET position = $2 WHERE name = $1",
-								2, types, values, NULL, SPI_OK_UPDATE), name);
+								2, types, values, NULL, SPI_OK_UPDATE),
+				name);
 	udb_spi_end(&spi);
 	udb_outbox_wake_all_at_commit(outbox);
 	return position;
@@ -217,7 +219,8 @@ set_paused(FunctionCallInfo fcinfo, const char *function, bool paused)
 	values[1] = BoolGetDatum(paused);
 	udb_spi_begin(&spi);
 	check_found(udb_spi_execute(&plan, "UPDATE udb.consumers SET paused = $2 WHERE name = $1",
-								2, types, values, NULL, SPI_OK_UPDATE), name);
+								2, types, values, NULL, SPI_OK_UPDATE),
+				name);
 	udb_spi_end(&spi);
 	udb_outbox_wake_all_at_commit(udb_outbox());
 }

@@ -157,8 +157,7 @@ drop_segment(const UdbSegment *segment)
 	static SPIPlanPtr plan = NULL;
 	static const Oid types[] = {INT8OID};
 	Oid			relids[] = {
-		udb_relation_oid(&udb_outbox_events), segment->relid, toast_table(segment->relid)
-	};
+		udb_relation_oid(&udb_outbox_events), segment->relid, toast_table(segment->relid)};
 	ObjectAddress object;
 	Datum		values[1];
 	UdbSpi		spi;

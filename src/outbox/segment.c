@@ -179,8 +179,7 @@ void
 udb_segment_check(Relation segment, bool exact)
 {
 	static const Oid types[Natts_event] = {
-		INT8OID, UUIDOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TIMESTAMPTZOID
-	};
+		INT8OID, UUIDOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TIMESTAMPTZOID};
 	TupleDesc	desc = RelationGetDescr(segment);
 	bool		good = segment->rd_rel->relkind == RELKIND_RELATION &&
 		(exact ? desc->natts == Natts_event : desc->natts >= Natts_event);

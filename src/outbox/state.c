@@ -117,8 +117,7 @@ udb_outbox_state_init(void)
 		.name = "udb outbox",
 		.size = outbox_size,
 		.init = outbox_init,
-		.pointer = (void **) &udb_outbox_area
-	};
+		.pointer = (void **) &udb_outbox_area};
 
 	udb_shmem_register(&desc);
 }

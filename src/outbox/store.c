@@ -372,7 +372,7 @@ index_batch(OpenSegment *seg, int i, const Batch *batch)
 	for (int j = 0; j < batch->n && at_end; j++)
 	{
 		keys[j] = column == Anum_event_seq ? Int64GetDatum((int64) (batch->first + j)) :
-			UUIDPGetDatum(&batch->ids[j]);
+											 UUIDPGetDatum(&batch->ids[j]);
 		tids[j] = seg->slots[j]->tts_tid;
 	}
 	for (int j = 0; j < batch->n; j += done)

@@ -71,7 +71,7 @@ xact_callback(XactEvent event, void *arg)
 		case XACT_EVENT_ABORT:
 			end_of_transaction(false);
 			break;
-		default:				/* parallel workers do not enqueue */
+		default: /* parallel workers do not enqueue */
 			break;
 	}
 }

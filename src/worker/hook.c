@@ -44,7 +44,7 @@ has_option(List *options, const char *name)
 
 	foreach(cell, options)
 	{
-		DefElem    *option = lfirst(cell);
+		DefElem	   *option = lfirst(cell);
 
 		if (strcmp(option->defname, name) == 0)
 			return option;
@@ -69,11 +69,11 @@ exclusive_database(Node *stmt)
 				return ((AlterDatabaseStmt *) stmt)->dbname;
 			return NULL;
 		case T_CreatedbStmt:
-			{
-				DefElem    *option = has_option(((CreatedbStmt *) stmt)->options, "template");
+		{
+			DefElem	   *option = has_option(((CreatedbStmt *) stmt)->options, "template");
 
-				return option != NULL && option->arg != NULL ? defGetString(option) : NULL;
-			}
+			return option != NULL && option->arg != NULL ? defGetString(option) : NULL;
+		}
 		default:
 			return NULL;
 	}

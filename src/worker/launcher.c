@@ -43,11 +43,11 @@
 #include "common/guc.h"
 #include "worker/worker.h"
 
-#define SCAN_INTERVAL_MS 60000	/* look for new databases this often */
-#define PROBE_INTERVAL_MS 100	/* while a worker is starting */
+#define SCAN_INTERVAL_MS 60000 /* look for new databases this often */
+#define PROBE_INTERVAL_MS 100  /* while a worker is starting */
 #define MAX_BACKOFF_MS (5 * 60 * 1000)
-#define NO_SLOT_RETRY_MS 30000	/* when max_worker_processes is reached */
-#define RECENT_SCAN_MS 1000		/* what was seen then still exists, mostly */
+#define NO_SLOT_RETRY_MS 30000 /* when max_worker_processes is reached */
+#define RECENT_SCAN_MS 1000	   /* what was seen then still exists, mostly */
 
 /* a worker that lived this long has not failed to start */
 #define LONG_LIFE_MS 60000
@@ -56,7 +56,7 @@
 typedef struct LauncherEntry
 {
 	Oid			dboid;			/* hash key */
-	BackgroundWorkerHandle *handle; /* NULL: none is running */
+	BackgroundWorkerHandle *handle;	/* NULL: none is running */
 	TimestampTz started;
 	TimestampTz not_before;
 	int			failures;		/* short lives in a row */

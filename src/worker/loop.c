@@ -33,7 +33,7 @@
  * to live; *changed is what the job returned.
  */
 static bool
-run_once(UdbJob *job, bool (*alive) (void), int64 *changed)
+run_once(UdbJob *job, bool (*alive)(void), int64 *changed)
 {
 	bool		live;
 
@@ -54,7 +54,7 @@ run_once(UdbJob *job, bool (*alive) (void), int64 *changed)
 
 /* Run a job until it has nothing more to do; errors are logged and counted. */
 static bool
-run_job(UdbJob *job, bool (*alive) (void))
+run_job(UdbJob *job, bool (*alive)(void))
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool live = true;
@@ -107,7 +107,7 @@ job_time(UdbJob *job)
 }
 
 void
-udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive) (void))
+udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void))
 {
 	static uint32 wait_event = 0;
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "udb worker loop",

@@ -115,10 +115,8 @@ UdbJob *
 udb_sweeps(int *njobs)
 {
 	static UdbJob jobs[] = {
-		{.name = "outbox segments", .run = segments_run, .committed = segments_committed,
-		.due = segments_due},
-		{.name = "outbox notify", .run = notify_run, .committed = notify_committed,
-		.due = notify_due},
+		{.name = "outbox segments", .run = segments_run, .committed = segments_committed, .due = segments_due},
+		{.name = "outbox notify", .run = notify_run, .committed = notify_committed, .due = notify_due},
 		{.name = "outbox retention", .run = retention_run},
 		{.name = "dead events", .run = dead_run},
 	};

@@ -48,7 +48,7 @@ typedef struct UdbJob
  * Run jobs until the process is told to stop, or "alive", asked inside each
  * transaction before anything else, says no.
  */
-extern void udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive) (void));
+extern void udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void));
 
 /* The jobs of a database worker. */
 extern UdbJob *udb_sweeps(int *njobs);
