@@ -278,8 +278,10 @@ udb_consumer_find(const char *name, Snapshot snapshot, UdbConsumer *consumer)
 	consumer->paused = DatumGetBool(values[Anum_consumers_paused - 1]);
 	consumer->created_at = DatumGetTimestampTz(values[Anum_consumers_created_at - 1]);
 	topics = values[Anum_consumers_topics - 1];
-	consumer->topics = slot->tts_isnull[Anum_consumers_topics - 1] ? NULL :
-																	 udb_topics(DatumGetArrayTypePCopy(topics));
+	if (slot->tts_isnull[Anum_consumers_topics - 1])
+		consumer->topics = NULL;
+	else
+		consumer->topics = udb_topics(DatumGetArrayTypePCopy(topics));
 	consumer->tid = slot->tts_tid;
 	consumer->scanned = 0;
 	if (e != NULL && cached.created_at == consumer->created_at &&

@@ -46,10 +46,14 @@
 bool
 udb_index_can_append(Relation index)
 {
-	return index->rd_rel->relam == BTREE_AM_OID &&
-		index->rd_index->indnatts == 1 && index->rd_index->indnkeyatts == 1 &&
-		index->rd_indoption[0] == 0 &&
-		index->rd_opfamily[0] == lookup_type_cache(index->rd_opcintype[0], TYPECACHE_BTREE_OPFAMILY)->btree_opf;
+	Form_pg_index form = index->rd_index;
+	TypeCacheEntry *type;
+
+	if (index->rd_rel->relam != BTREE_AM_OID || form->indnatts != 1 || form->indnkeyatts != 1 ||
+		index->rd_indoption[0] != 0)
+		return false;
+	type = lookup_type_cache(index->rd_opcintype[0], TYPECACHE_BTREE_OPFAMILY);
+	return index->rd_opfamily[0] == type->btree_opf;
 }
 
 /* The block that is probably the rightmost leaf; the caller has to look. */
