@@ -13,6 +13,8 @@
 #include "postgres.h"
 #include "fmgr.h"
 
+#include "common/compat.h"
+
 /* A registered step; palloc'd. */
 typedef struct UdbMigration
 {
@@ -42,6 +44,6 @@ extern void udb_migration_stamp(const UdbMigration *step, bool healed, int64 use
  */
 extern ErrorData *udb_migration_run_alone(const char *sql);
 
-extern UDB_EXPORT void udb_migration_alone_main(Datum arg) pg_attribute_noreturn();
+UDB_NORETURN extern UDB_EXPORT void udb_migration_alone_main(Datum arg);
 
 #endif							/* UDB_MIGRATE_H */
