@@ -50,6 +50,9 @@ udb_database_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnectionByOid(dboid, InvalidOid, 0);
 
+	/* a reload between our fork and the handler above went unnoticed */
+	ProcessConfigFile(PGC_SIGHUP);
+
 	/* what sweeps do can be done again, so none of it is worth a flush */
 	SetConfigOption("synchronous_commit", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_OVERRIDE);
@@ -57,6 +60,9 @@ udb_database_worker_main(Datum arg)
 	SetConfigOption("default_transaction_read_only", "off", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("idle_in_transaction_session_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
 	SetConfigOption("statement_timeout", "0", PGC_USERSET, PGC_S_OVERRIDE);
+
+	/* a job that somebody's lock is in the way of is tried again, the others go on */
+	SetConfigOption("lock_timeout", "10s", PGC_USERSET, PGC_S_OVERRIDE);
 
 	StartTransactionCommand();
 	if (extension_exists())

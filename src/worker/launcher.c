@@ -262,6 +262,9 @@ udb_launcher_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	BackgroundWorkerInitializeConnection(NULL, NULL, 0);
 
+	/* a reload between our fork and the handler above went unnoticed */
+	ProcessConfigFile(PGC_SIGHUP);
+
 	entries = hash_create("udb launcher", 64, &ctl, HASH_ELEM | HASH_BLOBS);
 	MemoryContextSwitchTo(AllocSetContextCreate(TopMemoryContext, "udb launcher",
 												ALLOCSET_DEFAULT_SIZES));
