@@ -10,7 +10,7 @@ use UdbTest;
 # Nothing but a flush that is asked for makes a commit durable here.
 my $primary = new_cluster('primary', streaming => 1, conf => <<'CONF');
 wal_writer_delay = 10s
-wal_writer_flush_after = 0
+wal_writer_flush_after = 1GB
 autovacuum = off
 CONF
 $primary->safe_psql('postgres', 'CREATE TABLE t (a int)');
