@@ -8,7 +8,7 @@ use UdbTest;
 my $node = new_cluster('main');
 
 $node->safe_psql('postgres', <<'SQL');
-CREATE FUNCTION pause_at(text, bigint) RETURNS void LANGUAGE c STRICT AS 'udb_test', 'udb_test_pause_at';
+CREATE FUNCTION pause_at(text, bigint, integer DEFAULT 0) RETURNS void LANGUAGE c STRICT AS 'udb_test', 'udb_test_pause_at';
 SELECT max(udb.enqueue('t', to_jsonb(n))) FROM generate_series(1, 50) n;
 SQL
 my ($lock, $reader, $writer, $slow) = map { session($node) } 1 .. 4;

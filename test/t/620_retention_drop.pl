@@ -7,7 +7,7 @@ use UdbTest;
 my $node = new_cluster('main', conf => "udb.worker = off\nudb.outbox_segment_size = 100\nudb.outbox_retention = 0\n");
 
 $node->safe_psql('postgres', <<'SQL');
-CREATE FUNCTION pause_at(text, bigint) RETURNS void LANGUAGE c STRICT AS 'udb_test', 'udb_test_pause_at';
+CREATE FUNCTION pause_at(text, bigint, integer DEFAULT 0) RETURNS void LANGUAGE c STRICT AS 'udb_test', 'udb_test_pause_at';
 SELECT udb.create_consumer('c');
 SELECT max(udb.enqueue('t', to_jsonb(n))) FROM generate_series(1, 150) n;
 SQL
