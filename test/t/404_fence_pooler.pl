@@ -7,7 +7,7 @@ use Test::More;
 use UdbTest;
 
 my ($pgbouncer) = grep { -x $_ } '/usr/sbin/pgbouncer', '/usr/bin/pgbouncer', '/usr/local/bin/pgbouncer';
-plan skip_all => 'pgbouncer is not installed' unless $pgbouncer;
+die 'pgbouncer is not installed' unless $pgbouncer;
 
 my $node = new_cluster('main');
 $node->safe_psql('postgres', 'CREATE TABLE fence_tokens (i serial)');

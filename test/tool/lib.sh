@@ -116,6 +116,21 @@ install_server() {
 	need_packages "postgresql-server-dev-$1"
 }
 
+# Its package starts a pooler where there is an init system. Nobody asked for one here either.
+install_pooler() {
+	local guard=/usr/sbin/policy-rc.d failed=
+	! has_package pgbouncer || return 0
+	if [ -e "$guard" ]; then
+		need_packages pgbouncer
+		return
+	fi
+	printf '#!/bin/sh\nexit 101\n' | as_root tee "$guard" >/dev/null
+	as_root chmod 755 "$guard"
+	(need_packages pgbouncer) || failed=yes
+	as_root rm -f "$guard"
+	[ -z "$failed" ] || exit 1
+}
+
 use_server() {
 	local major
 	if [ -n "${PG_CONFIG:-}" ]; then
