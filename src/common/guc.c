@@ -41,6 +41,11 @@ bool		udb_worker_enabled = true;
 /* How often a database worker looks for work that nobody woke it for. */
 int			udb_worker_interval = 10;
 
+/* The same for one sweep; -1 is udb.worker_interval, 0 is only when due. */
+int			udb_sweep_outbox_segments_interval = -1;
+int			udb_sweep_outbox_retention_interval = -1;
+int			udb_sweep_dead_events_interval = -1;
+
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
 bool		udb_notify = true;
 int			udb_notify_interval = 100;
@@ -67,6 +72,16 @@ int			udb_fence_timeout = 5000;
  */
 bool		udb_replay_hook = true;
 
+/* How often a sweep runs when nothing makes it due. */
+static void
+define_interval(const char *name, int *seconds, const char *description)
+{
+	DefineCustomIntVariable(name, description,
+							"-1 is udb.worker_interval; 0 runs it only when it is known to have work.",
+							seconds, -1, -1, INT_MAX / 1000,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+}
+
 void
 udb_guc_init(void)
 {
@@ -92,6 +107,12 @@ udb_guc_init(void)
 							"Sets how often a database worker looks for work unasked.",
 							NULL, &udb_worker_interval, 10, 1, 3600,
 							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	define_interval("udb.sweep_outbox_segments_interval", &udb_sweep_outbox_segments_interval,
+					"Sets how often the worker looks for segments to make ahead.");
+	define_interval("udb.sweep_outbox_retention_interval", &udb_sweep_outbox_retention_interval,
+					"Sets how often the worker looks for segments to drop.");
+	define_interval("udb.sweep_dead_events_interval", &udb_sweep_dead_events_interval,
+					"Sets how often the worker drops parked events that have been handled.");
 	DefineCustomBoolVariable("udb.notify",
 							 "Sends NOTIFY udb_outbox when new events can be read.",
 							 NULL, &udb_notify, true,

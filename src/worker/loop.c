@@ -24,9 +24,37 @@
 #include "common/backoff.h"
 #include "common/compat.h"
 #include "common/guc.h"
+#include "common/spi.h"
 #include "worker/worker.h"
 
 #define MAX_BACKOFF_MS (5 * 60 * 1000)
+
+/* A job that is a function in SQL. */
+static int64
+run_sql(UdbJob *job)
+{
+	UdbSpi		spi;
+	int64		changed;
+	bool		isnull;
+
+	udb_spi_begin(&spi);
+	(void) udb_spi_execute(&job->plan, job->sql, 0, NULL, NULL, NULL, SPI_OK_SELECT);
+	changed =
+		DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
+	udb_spi_end(&spi);
+	return changed;
+}
+
+/* When a job that has run shall run again, if nothing makes it due before. */
+static TimestampTz
+next_time(const UdbJob *job)
+{
+	int			seconds = *job->interval < 0 ? udb_worker_interval : *job->interval;
+
+	if (seconds == 0)
+		return DT_NOEND;
+	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), (int64) seconds * 1000);
+}
 
 /*
  * Run a job in a transaction.  Returns false if the worker has no more reason
@@ -44,7 +72,7 @@ run_once(UdbJob *job, bool (*alive)(void), int64 *changed)
 	pgstat_report_activity(STATE_RUNNING, job->name);
 	live = alive();
 	if (live)
-		*changed = job->run();
+		*changed = job->sql != NULL ? run_sql(job) : job->run();
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	if (live && job->committed != NULL)
@@ -70,8 +98,7 @@ run_job(UdbJob *job, bool (*alive)(void))
 			live = run_once(job, alive, &n);
 			changed = n;
 			job->failures = 0;
-			job->next = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-													(int64) udb_worker_interval * 1000);
+			job->next = next_time(job);
 		}
 		PG_CATCH();
 		{

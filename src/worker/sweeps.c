@@ -115,10 +115,10 @@ UdbJob *
 udb_sweeps(int *njobs)
 {
 	static UdbJob jobs[] = {
-		{.name = "outbox segments", .run = segments_run, .committed = segments_committed, .due = segments_due},
-		{.name = "outbox notify", .run = notify_run, .committed = notify_committed, .due = notify_due},
-		{.name = "outbox retention", .run = retention_run},
-		{.name = "dead events", .run = dead_run},
+		{.name = "outbox segments", .interval = &udb_sweep_outbox_segments_interval, .run = segments_run, .committed = segments_committed, .due = segments_due},
+		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .committed = notify_committed, .due = notify_due},
+		{.name = "outbox retention", .interval = &udb_sweep_outbox_retention_interval, .run = retention_run},
+		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run},
 	};
 
 	*njobs = lengthof(jobs);
