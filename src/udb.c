@@ -21,6 +21,7 @@
 #include "lease/lease.h"
 #include "outbox/outbox.h"
 #include "token/token.h"
+#include "worker/status.h"
 #include "worker/worker.h"
 
 UDB_MODULE_MAGIC(UDB_NAME, UDB_VERSION);
@@ -49,6 +50,7 @@ _PG_init(void)
 	udb_clock_init();
 	udb_lease_init();
 	udb_outbox_init();
+	udb_status_init();
 	udb_worker_init();
 }
 
