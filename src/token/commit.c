@@ -36,6 +36,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
@@ -57,7 +58,7 @@
 /* the session's last commit; lsn 0: none yet */
 static UdbPosition last_commit;
 
-/* this transaction is the one that COMMIT or ROLLBACK PREPARED runs in */
+/* this transaction is the one that COMMIT PREPARED runs in */
 static bool ends_prepared = false;
 
 #define LAST_TOKEN_SETTING "udb.last_token"
@@ -124,7 +125,7 @@ commit_ended(void)
 	last_commit.durable = false;	/* whoever asks looks again */
 	last_commit.run = udb_run();
 
-	if (udb_report_token)
+	if (udb_report_token && whereToSendOutput == DestRemote)
 	{
 		last_commit.durable = GetFlushRecPtr(NULL) >= last_commit.lsn;
 		udb_token_format(&last_commit, reported);
@@ -251,6 +252,13 @@ udb_current_token(PG_FUNCTION_ARGS)
 	/* what a standby has replayed had been flushed before it was sent */
 	position.durable = where.recovering || GetFlushRecPtr(NULL) >= position.lsn;
 	position.run = udb_run();
+
+	/*
+	 * Unless a commit asks for it, the end of the WAL may not be flushed for
+	 * long, and only what is flushed is sent to a standby.
+	 */
+	if (!position.durable)
+		XLogSetAsyncXactLSN(position.lsn);
 	PG_RETURN_TEXT_P(udb_token_from_position(&position));
 }
 

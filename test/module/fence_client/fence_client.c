@@ -8,6 +8,7 @@
  *	udb_fence_client inserts BLOCKS ROWS CONNINFO
  *	udb_fence_client wire CONNINFO QUERY...
  *	udb_fence_client pipeline CONNINFO
+ *	udb_fence_client params CONNINFO QUERY [VALUE...]
  *
  * rounds prints "MODE rounds=N stale=N queries=N p50=US p95=US p99=US", where
  * the times are from the commit's answer until the read's, in microseconds, and
@@ -32,6 +33,8 @@
  *
  * pipeline sends five inserts, the third of which fails, in one pipeline with a
  * synchronization point after each, and prints the token after each of these.
+ *
+ * params runs a query with parameters.
  *
  * tokens opens two connections, lets both insert by turns, and prints for each
  * commit what PQparameterStatus() of both connections says.
@@ -312,6 +315,20 @@ pipeline(const char *conninfo)
 	PQfinish(conn);
 }
 
+static void
+params(const char *conninfo, const char *sql, int n, const char *const *values)
+{
+	PGconn	   *conn = connect_to(conninfo);
+	PGresult   *res = PQexecParams(conn, sql, n, NULL, values, NULL, NULL, 0);
+
+	if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK)
+		die(conn, sql);
+	if (PQntuples(res) > 0)
+		printf("%s\n", PQgetvalue(res, 0, 0));
+	PQclear(res);
+	PQfinish(conn);
+}
+
 /* Microseconds that a process has been on a CPU. */
 static double
 cpu_us(int pid)
@@ -380,6 +397,8 @@ main(int argc, char **argv)
 		tokens(argv[2]);
 	else if (argc >= 4 && strcmp(argv[1], "wire") == 0)
 		wire(argv[2], argv + 3);
+	else if (argc >= 4 && strcmp(argv[1], "params") == 0)
+		params(argv[2], argv[3], argc - 4, (const char *const *) argv + 4);
 	else if (argc == 3 && strcmp(argv[1], "pipeline") == 0)
 		pipeline(argv[2]);
 	else if (argc == 5 && strcmp(argv[1], "inserts") == 0)
@@ -389,8 +408,8 @@ main(int argc, char **argv)
 		fprintf(stderr,
 				"usage: %s rounds MODE ROUNDS KEY PRIMARY STANDBY\n       %s tokens CONNINFO\n"
 				"       %s inserts BLOCKS ROWS CONNINFO\n       %s wire CONNINFO QUERY...\n"
-				"       %s pipeline CONNINFO\n",
-				argv[0], argv[0], argv[0], argv[0], argv[0]);
+				"       %s pipeline CONNINFO\n       %s params CONNINFO QUERY [VALUE...]\n",
+				argv[0], argv[0], argv[0], argv[0], argv[0], argv[0]);
 		return 2;
 	}
 	return 0;
