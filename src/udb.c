@@ -20,6 +20,7 @@
 #include "common/shmem.h"
 #include "lease/lease.h"
 #include "outbox/outbox.h"
+#include "queue/queue.h"
 #include "token/token.h"
 #include "worker/status.h"
 #include "worker/worker.h"
@@ -51,6 +52,7 @@ _PG_init(void)
 	udb_lease_init();
 	udb_outbox_init();
 	udb_status_init();
+	udb_queue_init();
 	udb_worker_init();
 }
 
