@@ -186,6 +186,8 @@ udb_database_worker_started(int slot)
 		pg_write_barrier();
 		db->worker_pid = MyProcPid;
 		db->worker_wanted = false;
+		db->worker_asked = false;
+		db->worker_left = false;
 		db->worker_expected = true;
 		welcome = GetCurrentTimestamp() >= db->worker_hold_until;
 	}
@@ -207,6 +209,26 @@ void
 udb_database_worker_finished(int slot)
 {
 	area->slots[slot].worker_expected = false;
+}
+
+/* It leaves by itself, and another one may come at once. */
+void
+udb_database_worker_left(int slot)
+{
+	area->slots[slot].worker_left = true;
+}
+
+void
+udb_database_ask_worker_to_leave(int slot)
+{
+	area->slots[slot].worker_asked = true;
+	udb_database_wake_worker(slot);
+}
+
+bool
+udb_database_worker_asked(int slot)
+{
+	return ((volatile UdbDatabase *) &area->slots[slot])->worker_asked;
 }
 
 void

@@ -25,6 +25,8 @@ typedef struct UdbDatabase
 	TimestampTz worker_started_at;	/* the same */
 	bool		worker_wanted;	/* somebody has asked for a worker */
 	bool		worker_expected;	/* there is one, or was until it failed */
+	bool		worker_asked;	/* somebody else shall have its place */
+	bool		worker_left;	/* the last one left by itself, though it is expected */
 	TimestampTz worker_hold_until;	/* the launcher shall not, until then */
 } UdbDatabase;
 
@@ -57,6 +59,9 @@ extern bool udb_database_has_worker(int slot);
 extern bool udb_database_worker_started(int slot);
 extern void udb_database_worker_stopped(int slot);
 extern void udb_database_worker_finished(int slot);
+extern void udb_database_worker_left(int slot);
+extern void udb_database_ask_worker_to_leave(int slot);
+extern bool udb_database_worker_asked(int slot);
 extern void udb_database_want_worker(int slot, bool wanted);
 extern void udb_database_hold_worker(int slot, TimestampTz until);
 extern bool udb_database_new_wanted(void);

@@ -38,6 +38,12 @@ extension_exists(void)
 	return OidIsValid(extension);
 }
 
+static bool
+has_to_leave(void)
+{
+	return !udb_worker_enabled || udb_database_worker_asked(udb_database_slot());
+}
+
 static void
 worker_exit(int code, Datum arg)
 {
@@ -86,10 +92,9 @@ udb_database_worker_main(Datum arg)
 
 		udb_database_wake_launcher();
 		jobs = udb_sweeps(&njobs);
-		udb_worker_loop(jobs, njobs, extension_exists);
-
-		/* left because the extension is gone: nothing to restart */
-		if (udb_worker_enabled)
+		if (udb_worker_loop(jobs, njobs, extension_exists, has_to_leave))
+			udb_database_worker_left(slot);
+		else
 			udb_database_worker_finished(slot);
 	}
 	else if ((slot = udb_database_find(dboid)) >= 0)

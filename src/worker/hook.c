@@ -4,6 +4,8 @@
  *	  Commands that concern a database's worker.
  *
  * CREATE EXTENSION asks for a worker, at commit, when it can see the extension.
+ * DROP EXTENSION asks it to leave, then; the next one looks whether there is an
+ * extension.  What drops it in another way is noticed at the worker's next job.
  *
  * DROP DATABASE and its like refuse while anybody is connected, and only wait
  * a few seconds for others to leave.  So the worker is told to leave before,
@@ -34,8 +36,9 @@
 
 static ProcessUtility_hook_type prev_process_utility = NULL;
 
-/* this transaction has created the extension, in the database of this slot */
+/* this transaction has created or dropped the extension, in the database of this slot */
 static int	created_in = -1;
+static int	dropped_in = -1;
 
 static DefElem *
 has_option(List *options, const char *name)
@@ -79,6 +82,19 @@ exclusive_database(Node *stmt)
 	}
 }
 
+static bool
+drops_extension(Node *stmt)
+{
+	ListCell   *cell;
+
+	if (!IsA(stmt, DropStmt) || ((DropStmt *) stmt)->removeType != OBJECT_EXTENSION)
+		return false;
+	foreach(cell, ((DropStmt *) stmt)->objects)
+		if (strcmp(strVal(lfirst(cell)), UDB_NAME) == 0)
+			return true;
+	return false;
+}
+
 /* Returns the database's slot, or -1 if there is nobody to dismiss. */
 static int
 dismiss_worker(const char *dbname)
@@ -110,6 +126,7 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	bool		creates = IsA(pstmt->utilityStmt, CreateExtensionStmt) &&
 		strcmp(((CreateExtensionStmt *) pstmt->utilityStmt)->extname, UDB_NAME) == 0;
 	bool		drops = IsA(pstmt->utilityStmt, DropdbStmt);
+	bool		uncreates = drops_extension(pstmt->utilityStmt);
 	int			dismissed = dbname != NULL ? dismiss_worker(dbname) : -1;
 
 	if (prev_process_utility)
@@ -125,6 +142,8 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	}
 	if (creates)
 		created_in = udb_database_slot();
+	if (uncreates)
+		dropped_in = udb_database_find(MyDatabaseId);
 }
 
 static void
@@ -132,9 +151,11 @@ xact_callback(XactEvent event, void *arg)
 {
 	if (event != XACT_EVENT_COMMIT && event != XACT_EVENT_ABORT)
 		return;
+	if (dropped_in >= 0 && event == XACT_EVENT_COMMIT)
+		udb_database_ask_worker_to_leave(dropped_in);
 	if (created_in >= 0 && event == XACT_EVENT_COMMIT)
 		udb_database_want_worker(created_in, true);
-	created_in = -1;
+	created_in = dropped_in = -1;
 }
 
 void

@@ -9,7 +9,8 @@
  * slot, which CREATE EXTENSION does at commit, asks for a worker.
  *
  * Workers are never restarted by the postmaster but by the launcher, which
- * waits longer after each failure.  The launcher itself is restarted by the
+ * waits longer after each failure.  If max_worker_processes does not allow for
+ * all of them, databases are served in turn.  The launcher itself is restarted by the
  * postmaster, and starts at the end of recovery, so that a standby has none.
  *
  * Copyright (c) 2026, the udb authors
@@ -46,7 +47,9 @@
 #define SCAN_INTERVAL_MS 60000 /* look for new databases this often */
 #define PROBE_INTERVAL_MS 100  /* while a worker is starting */
 #define MAX_BACKOFF_MS (5 * 60 * 1000)
+#define STARTING_MS 5000	   /* this long others wait for one that is starting */
 #define NO_SLOT_RETRY_MS 30000 /* when max_worker_processes is reached */
+#define TURN_MS 20000		   /* what a worker has at least, when others wait */
 #define RECENT_SCAN_MS 1000	   /* what was seen then still exists, mostly */
 
 /* a worker that lived this long has not failed to start */
@@ -65,6 +68,9 @@ typedef struct LauncherEntry
 } LauncherEntry;
 
 static HTAB *entries = NULL;
+
+/* max_worker_processes is reached: when to try again */
+static TimestampTz no_slot_until = 0;
 
 /* last look at pg_database, and whether another one is due before its time */
 static TimestampTz scanned = 0;
@@ -128,7 +134,10 @@ reap(LauncherEntry *entry, const UdbDatabase *db)
 	pfree(entry->handle);
 	entry->handle = NULL;
 	entry->probed = true;
-	if (db == NULL || !db->worker_expected)
+
+	/* there may be room for another one */
+	no_slot_until = 0;
+	if (db == NULL || !db->worker_expected || db->worker_left)
 	{
 		/* it left by itself */
 		entry->failures = 0;
@@ -159,49 +168,133 @@ start(LauncherEntry *entry)
 	worker.bgw_main_arg = ObjectIdGetDatum(entry->dboid);
 	worker.bgw_notify_pid = MyProcPid;
 
+	if (!RegisterDynamicBackgroundWorker(&worker, &entry->handle))
+		return false;
 	entry->started = GetCurrentTimestamp();
-	return RegisterDynamicBackgroundWorker(&worker, &entry->handle);
+	return true;
+}
+
+/* The slot of a database and a copy of it, or -1. */
+static int
+find_slot(const LauncherEntry *entry, UdbDatabase *db)
+{
+	int			slot = udb_database_find(entry->dboid);
+
+	return slot >= 0 && udb_database_get(slot, db) && db->dboid == entry->dboid ? slot : -1;
 }
 
 /*
- * Reap, and start what is due: workers where they are known to be needed, and
- * else one probe at a time.  Returns how long to sleep.
+ * There is no room for all.  Ask workers that have had their turn to leave, as
+ * many as others wait.  Those are started first, as they were last longer ago.
  */
-static long
-launch(void)
+static void
+take_turns(int waiting)
 {
-	static TimestampTz complained = 0;
+	TimestampTz now = GetCurrentTimestamp();
 	HASH_SEQ_STATUS status;
 	LauncherEntry *entry;
-	TimestampTz now = GetCurrentTimestamp();
-	TimestampTz wake = TimestampTzPlusMilliseconds(now, SCAN_INTERVAL_MS);
-	bool		starting = false;
 
 	hash_seq_init(&status, entries);
 	while ((entry = hash_seq_search(&status)) != NULL)
 	{
-		int			slot = udb_database_find(entry->dboid);
 		UdbDatabase db;
-		bool		known = slot >= 0 && udb_database_get(slot, &db) && db.dboid == entry->dboid;
+		int			slot = find_slot(entry, &db);
+
+		if (waiting > 0 && slot >= 0 && db.worker_pid != 0 &&
+			TimestampDifferenceExceeds(db.worker_started_at, now, TURN_MS))
+		{
+			udb_database_ask_worker_to_leave(slot);
+			waiting--;
+		}
+	}
+}
+
+static void
+complain(const LauncherEntry *entry, int waiting)
+{
+	static TimestampTz complained = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (!TimestampDifferenceExceeds(complained, now, NO_SLOT_RETRY_MS))
+		return;
+	complained = now;
+	ereport(LOG,
+			(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+			 errmsg("could not start a udb worker for database %u: no free background worker slot",
+					entry->dboid),
+			 errdetail("Databases that wait for one: %d.", waiting),
+			 errhint("Increase max_worker_processes (currently %d).", max_worker_processes)));
+}
+
+/*
+ * Start a worker for the entry, which has waited longest.  Returns when to come
+ * again.
+ */
+static TimestampTz
+start_next(LauncherEntry *entry, int waiting)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	UdbDatabase db;
+	int			slot = find_slot(entry, &db);
+
+	/* the last worker may have left because the database was dropped */
+	if (entry->probed && TimestampDifferenceExceeds(scanned, now, RECENT_SCAN_MS))
+	{
+		scan_again = true;
+		return now;
+	}
+	if (slot >= 0)
+		udb_database_want_worker(slot, false);
+	if (start(entry))
+		return TimestampTzPlusMilliseconds(now, PROBE_INTERVAL_MS);
+	if (slot >= 0)
+		udb_database_worker_finished(slot);
+	entry->probed = false;
+	no_slot_until = TimestampTzPlusMilliseconds(now, NO_SLOT_RETRY_MS);
+	complain(entry, waiting);
+	take_turns(waiting);
+	return no_slot_until;
+}
+
+/*
+ * Reap, and start what is due, one at a time: the next one when this one has
+ * said who it is, has gone, or takes too long for that.  Returns how long to
+ * sleep.
+ */
+static long
+launch(void)
+{
+	HASH_SEQ_STATUS status;
+	LauncherEntry *entry;
+	LauncherEntry *next = NULL;
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz wake = TimestampTzPlusMilliseconds(now, SCAN_INTERVAL_MS);
+	bool		starting = false;
+	int			waiting = 0;
+
+	hash_seq_init(&status, entries);
+	while ((entry = hash_seq_search(&status)) != NULL)
+	{
+		UdbDatabase db;
+		bool		known = find_slot(entry, &db) >= 0;
 		bool		needed = known && (db.worker_wanted || db.worker_expected);
 		TimestampTz not_before;
 
 		reap(entry, known ? &db : NULL);
-		/* one that an earlier launcher has started */
-		if (entry->handle == NULL && known && db.worker_pid != 0)
+		if (entry->handle != NULL)
+		{
+			if ((!known || db.worker_pid == 0) &&
+				!TimestampDifferenceExceeds(entry->started, now, STARTING_MS))
+				starting = true;
+			continue;
+		}
+
+		/* one that an earlier launcher has started; wakes this one when it leaves */
+		if (known && db.worker_pid != 0)
 		{
 			entry->probed = true;
 			continue;
 		}
-		if (entry->handle != NULL)
-		{
-			starting |= !known || db.worker_pid == 0;
-			continue;
-		}
-
-		/* of a launcher that was here before; wakes this one when it leaves */
-		if (known && db.worker_pid != 0)
-			continue;
 		if (!entry->seen || (entry->probed && !needed))
 			continue;
 		not_before = known ? Max(entry->not_before, db.worker_hold_until) : entry->not_before;
@@ -210,38 +303,21 @@ launch(void)
 			wake = Min(wake, not_before);
 			continue;
 		}
-		if (starting)
-			continue;
-
-		/* the last worker may have left because the database was dropped */
-		if (entry->probed && TimestampDifferenceExceeds(scanned, now, RECENT_SCAN_MS))
-		{
-			scan_again = true;
-			wake = now;
-			continue;
-		}
-		if (known)
-			udb_database_want_worker(slot, false);
-		if (start(entry))
-		{
-			starting = true;
-			continue;
-		}
-		if (known)
-			udb_database_worker_finished(slot);
-		entry->probed = false;
-		entry->not_before = TimestampTzPlusMilliseconds(now, NO_SLOT_RETRY_MS);
-		wake = Min(wake, entry->not_before);
-		if (TimestampDifferenceExceeds(complained, now, NO_SLOT_RETRY_MS))
-			ereport(LOG,
-					(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-					 errmsg("could not start a udb worker for database %u: no free background worker slot",
-							entry->dboid),
-					 errhint("Increase max_worker_processes (currently %d).", max_worker_processes)));
-		complained = now;
+		waiting++;
+		if (next == NULL || entry->started < next->started)
+			next = entry;
 	}
+
 	if (starting)
 		wake = Min(wake, TimestampTzPlusMilliseconds(now, PROBE_INTERVAL_MS));
+	else if (next != NULL && now < no_slot_until)
+		wake = Min(wake, no_slot_until);
+	else if (next != NULL)
+	{
+		TimestampTz again = start_next(next, waiting);
+
+		wake = Min(wake, again);
+	}
 	return TimestampDifferenceMilliseconds(now, wake);
 }
 

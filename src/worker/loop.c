@@ -177,15 +177,15 @@ reschedule(UdbJob *jobs, int njobs)
 	}
 }
 
-void
-udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void))
+bool
+udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void), bool (*leaves)(void))
 {
 	static uint32 wait_event = 0;
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "udb worker loop",
 												  ALLOCSET_DEFAULT_SIZES);
 
 	loop_started = GetCurrentTimestamp();
-	while (udb_worker_enabled)
+	while (!leaves())
 	{
 		TimestampTz now = GetCurrentTimestamp();
 		TimestampTz wake =
@@ -195,15 +195,17 @@ udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void))
 		for (int i = 0; i < njobs; i++)
 		{
 			UdbJob	   *job = &jobs[i];
+			TimestampTz next;
 
 			if (GetCurrentTimestamp() >= job_time(job))
 			{
 				MemoryContextSwitchTo(context);
 				if (!run_job(job, i, alive))
-					return;
+					return false;
 				MemoryContextReset(context);
 			}
-			wake = Min(wake, job_time(job));
+			next = job_time(job);
+			wake = Min(wake, next);
 		}
 
 		now = GetCurrentTimestamp();
@@ -219,4 +221,5 @@ udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void))
 			reschedule(jobs, njobs);
 		}
 	}
+	return true;
 }

@@ -52,10 +52,11 @@ typedef struct UdbJob
 } UdbJob;
 
 /*
- * Run jobs until the process is told to stop, or "alive", asked inside each
- * transaction before anything else, says no.
+ * Run jobs until "leaves", asked when all have had their turn, says yes, or
+ * "alive", asked inside each transaction before anything else, says no: then
+ * false is returned, as there is nothing left to do here.
  */
-extern void udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void));
+extern bool udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void), bool (*leaves)(void));
 
 /* The jobs of a database worker. */
 extern UdbJob *udb_sweeps(int *njobs);

@@ -64,5 +64,13 @@ ALTER DATABASE regress_udb_worker RENAME TO regress_udb_worker2;
 CREATE DATABASE regress_udb_worker TEMPLATE regress_udb_worker2;
 DROP DATABASE regress_udb_worker2;
 DROP DATABASE regress_udb_worker;
+
+-- what sweeps call that must not run twice at once; it leaves no lease that is held, and respects one that is
+SELECT udb._sweep_once('t_worker');
+SELECT lease_name, held FROM udb.lease_status WHERE lease_name = 'udb.sweep.t_worker';
+SELECT udb._sweep_once('t_worker'), udb.try_acquire_lease('udb.sweep.t_worker', 'admin', '1 h');
+SELECT udb._sweep_once('t_worker'), udb.release_lease('udb.sweep.t_worker', 'admin');
+SELECT udb._sweep_once('t_worker'), udb._sweep_once('t_worker');
+SELECT udb._sweep_once(repeat('x', 300));
 DROP VIEW t_worker;
 DROP FUNCTION t_worker_wait;

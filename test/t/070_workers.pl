@@ -248,7 +248,7 @@ my $cpu = cpu();
 sql("SELECT udb.enqueue('t', '1')") for 1 .. 30;
 sql('SELECT pg_sleep(2)');
 cmp_ok(cpu() - $cpu, '<', 50, 'the launcher does not spin');
-my @complaints = slurp_file($node->logfile) =~ /(LOG:  could not start a udb worker.*\n.*HINT:  Increase max_worker_processes)/g;
+my @complaints = slurp_file($node->logfile) =~ /(LOG:  could not start a udb worker.*\n.*DETAIL.*\n.*HINT:  Increase max_worker_processes)/g;
 is(scalar @complaints, 1, 'there is one line in the log, with a hint');
 
 done_testing();

@@ -15,7 +15,7 @@ use UdbTest;
 $SIG{PIPE} = 'IGNORE';
 
 my $sessions = 64;
-my $seconds = $ENV{UDB_LEASE_SECONDS} // 12;
+my $seconds = $ENV{UDB_LEASE_SECONDS} // 30;
 my $node = new_cluster('fight', conf => <<'CONF');
 max_connections = 120
 synchronous_commit = off

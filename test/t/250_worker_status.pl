@@ -165,4 +165,22 @@ is(sqlstate($node, 'CREATE ROLE nobody; SET ROLE nobody; SELECT * FROM udb.worke
 is(sqlstate($node, 'SET ROLE nobody; SELECT * FROM udb._worker_status()'), '42501', 'nor what it is made of');
 is(sqlstate($node, "SELECT udb.grant_role('nobody', 'monitor'); SET ROLE nobody; SELECT * FROM udb.worker_status"), '', 'a monitor does');
 
+# ---- a sweep that has much to do -----------------------------------------------------------------
+
+# Twelve old segments, each of which takes half a second to drop.
+sql("SELECT count(udb.enqueue('t', '1')) FROM generate_series(1, 1300)");
+sql(<<'SQL');
+CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$;
+CREATE TRIGGER slow AFTER INSERT OR UPDATE ON udb.outbox_state FOR EACH ROW EXECUTE FUNCTION slow();
+SQL
+$runs = status('dead events', 'runs');
+reconfigure('udb.outbox_retention', 1);
+wait_status('outbox retention', 'last_changed > 0 AND last_duration IS NULL');
+$others = status('outbox retention', 'last_run');
+$runs = status('dead events', 'runs');
+wait_status('dead events', "runs >= $runs + 2");
+is(status('outbox retention', "last_run = '$others' AND last_duration IS NULL"), 't', 'others have their turn between its transactions');
+wait_status('outbox retention', "last_run = '$others' AND last_changed >= 12 OR last_run > '$others'");
+cmp_ok(status('outbox retention', 'total_changed'), '>=', 12, 'and it goes on until all is done');
+
 done_testing();
