@@ -12,7 +12,10 @@ DECLARE
 		'udb.enqueue_many(text, jsonb[], text[], uuid[], jsonb[])',
 		'udb.outbox_trigger()',
 		'udb.durable_token(udb.token)',
-		'udb.write_receipt(text[], text)'];
+		'udb.write_receipt(text[], text)',
+		'udb.send_job(text, jsonb, interval, timestamptz, interval, integer, integer, text, text, text)',
+		'udb.send_jobs(text, jsonb[], interval, timestamptz, interval, integer, integer, text[], text[], text)',
+		'udb.get_job(bigint, text)'];
 	consumer CONSTANT text[] := ARRAY[
 		'udb.read(text, integer)',
 		'udb.peek(bigint, integer, text[])',
@@ -23,6 +26,16 @@ DECLARE
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	worker CONSTANT text[] := ARRAY[
+		'udb.claim_jobs(text, text, integer, interval, text)',
+		'udb.wait_for_jobs(text, interval, text)',
+		'udb.await_jobs(text, interval, boolean, text)',
+		'udb.ack_job(bigint, bigint, text)',
+		'udb.ack_jobs(bigint[], bigint, text)',
+		'udb.retry_job(bigint, bigint, interval, text, text)',
+		'udb.fail_job(bigint, bigint, text, text)',
+		'udb.extend_job(bigint, bigint, interval, text)',
+		'udb.get_job(bigint, text)',
+		'udb.sweep_jobs()',
 		'udb.try_acquire_lease(text, text, interval)',
 		'udb.acquire_lease(text, text, interval, interval)',
 		'udb.renew_lease(text, text, bigint, interval)',
@@ -33,14 +46,17 @@ DECLARE
 		'udb.sweep_dead_events()'];
 	-- A view's tables are read with its owner's rights, but its functions are called with the caller's.
 	monitor CONSTANT text[] := ARRAY[
+		'udb.get_job(bigint, text)',
 		'udb._consumer_reads()',
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
 		'udb._lease_waiting(text)',
+		'udb._worker_status()',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	admin CONSTANT text[] := ARRAY[
+		'udb.redrive_jobs(text, bigint[], integer, text)',
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
 		'udb.create_consumer(text, text[], text)',
@@ -77,6 +93,8 @@ BEGIN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
+		tables := tables || ARRAY['udb.worker_status'];
+		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
