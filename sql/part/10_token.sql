@@ -93,7 +93,7 @@ COMMENT ON FUNCTION udb.last_commit_token() IS
 	'Token of the last commit of this session that wrote something; null if there was none';
 
 -- current_token(): covers all that anybody could have seen on this server until now. On a standby,
--- what has been replayed.
+-- what has been replayed. On a primary the WAL writer is asked to flush up to there.
 CREATE FUNCTION udb.current_token() RETURNS udb.token
 	LANGUAGE c VOLATILE PARALLEL SAFE AS 'MODULE_PATHNAME', 'udb_current_token';
 COMMENT ON FUNCTION udb.current_token() IS

@@ -54,7 +54,7 @@
 	X(FENCE_TIMED_OUT, "UD026", "fence_timed_out", \
 	  "the token was not reached in time") \
 	X(FENCE_HOLDS_SNAPSHOT, "UD027", "fence_holds_snapshot", \
-	  "a fence cannot wait, or would be of no use, with the snapshot that is held") \
+	  "a fence cannot wait, or would be of no use, with the snapshot or lock that is held") \
 	X(FENCE_BYPASSED, "UD028", "fence_bypassed", \
 	  "udb.fence was set, or wait_for() called, in a way in which nothing would wait") \
 	X(COMMIT_NOT_YET, "UD029", "commit_not_yet", \

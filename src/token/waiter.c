@@ -66,8 +66,8 @@
 /* Longest sleeps, in microseconds. */
 #define SAFETY_TICK (1000 * 1000) /* in case that the startup process cannot wake us */
 #define CONFLICT_TICK (50 * 1000) /* how often to look whether this session is in the way */
-#define CONFLICTS 2			/* and how often in a row it has to be */
-#define FIRST_TICK 1000		/* when nobody wakes us, doubled up to: */
+#define CONFLICTS 2				  /* and how often in a row it has to be */
+#define FIRST_TICK 1000			  /* when nobody wakes us, doubled up to: */
 #define LAST_TICK 8000
 
 /* How often, and after how many microseconds, to look again while replay settles. */
