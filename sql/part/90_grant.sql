@@ -37,10 +37,14 @@ DECLARE
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
 		'udb._lease_waiting(text)',
+		'udb.latest_admin_audit_hash(text)',
+		'udb.list_admin_audit(text, text, text, text, integer, bigint, boolean, text)',
+		'udb.verify_admin_audit_chain(bigint, text)',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	admin CONSTANT text[] := ARRAY[
+		'udb.append_admin_audit(text, text, text, jsonb, text, text, text, text, text, text, text)',
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
 		'udb.create_consumer(text, text[], text)',
@@ -78,6 +82,7 @@ BEGIN
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
+		tables := tables || ARRAY['udb.admin_audit_log', 'udb.admin_audit_witness'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");

@@ -66,7 +66,9 @@
 	X(SCHEMA_NOT_CURRENT, "UD032", "schema_not_current", \
 	  "a component's schema has not been migrated to the last registered version") \
 	X(MIGRATION_NOT_VERIFIED, "UD033", "migration_not_verified", \
-	  "a migration step has run, but its verify query is not true")
+	  "a migration step has run, but its verify query is not true") \
+	X(AUDIT_WITNESS_MISSING, "UD060", "audit_witness_missing", \
+	  "the admin audit log has rows and its witness has none, so nothing can be appended")
 
 #define UDB_SQLSTATE(s) MAKE_SQLSTATE((s)[0], (s)[1], (s)[2], (s)[3], (s)[4])
 
