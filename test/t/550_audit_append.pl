@@ -22,7 +22,7 @@ CREATE PROCEDURE work(me text) LANGUAGE plpgsql AS $$
 DECLARE
 	last uuid;
 BEGIN
-	LOOP
+	FOR round IN 1..10 LOOP
 		FOR i IN 0..(random() * 2)::int LOOP
 			BEGIN
 				last := udb.append_admin_audit(me, 'work', 'target', jsonb_build_object('i', i, 'a', repeat('x', (random() * 50)::int)), 'ok');
@@ -58,14 +58,18 @@ SQL
 	return;
 }
 
+# Many calls, since a backend that never waits for its client does not notice that the postmaster is gone.
 my @workers;
+my $dir = PostgreSQL::Test::Utils::tempdir;
 sub start_worker
 {
 	my ($i) = @_;
-	my $w = { in => "CALL work('w$i');\n", out => '', err => '' };
+	my $w = { out => '', err => '' };
 
-	$w->{run} = start([ 'psql', '-X', '-q', '-d', $node->connstr('postgres') . " application_name=w$i", '-f', '-' ],
-		'<', \$w->{in}, '>', \$w->{out}, '2>', \$w->{err});
+	append_to_file("$dir/w$i.sql", "CALL work('w$i');\n" x 10_000) unless -e "$dir/w$i.sql";
+	$w->{run} = start(
+		[ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres') . " application_name=w$i", '-f', "$dir/w$i.sql" ],
+		'<', \undef, '>', \$w->{out}, '2>', \$w->{err});
 	$w->{run}->pump_nb;
 	$workers[$i] = $w;
 	return;

@@ -95,8 +95,8 @@ foreach my $encoding (sort keys %alphabets)
 		$node->command_ok([ 'pg_restore', '--exit-on-error', '-j', '2', '-d', $node->connstr(lc $copy), "$dumps/$encoding.dump" ],
 			"$encoding: restored into $into");
 		is($node->safe_psql(lc $copy, $verified), "passed|200|$previous", "$encoding: it verifies there");
-		is($node->safe_psql(lc $copy, "SELECT count(udb.append_admin_audit('a', 'o', 't', '{}', 'ok')), (SELECT checked_count FROM udb.verify_admin_audit_chain())"),
-			'1|200', "$encoding: and goes on");
+		is($node->safe_psql(lc $copy, "SELECT count(udb.append_admin_audit('a', 'o', 't', '{}', 'ok'))"),
+			1, "$encoding: and goes on");
 		is($node->safe_psql(lc $copy, 'SELECT outcome, checked_count FROM udb.verify_admin_audit_chain()'), 'passed|201', "$encoding: from there");
 	}
 }
