@@ -52,11 +52,15 @@ DECLARE
 		'udb._fence_waiters()',
 		'udb._lease_waiting(text)',
 		'udb._worker_status()',
+		'udb.latest_admin_audit_hash(text)',
+		'udb.list_admin_audit(text, text, text, text, integer, bigint, boolean, text)',
+		'udb.verify_admin_audit_chain(bigint, text)',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	admin CONSTANT text[] := ARRAY[
 		'udb.redrive_jobs(text, bigint[], integer, text)',
+		'udb.append_admin_audit(text, text, text, jsonb, text, text, text, text, text, text, text)',
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
 		'udb.create_consumer(text, text[], text)',
@@ -96,6 +100,7 @@ BEGIN
 		tables := tables || ARRAY['udb.worker_status'];
 		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
+		tables := tables || ARRAY['udb.admin_audit_log', 'udb.admin_audit_witness'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");

@@ -68,7 +68,9 @@
 	X(MIGRATION_NOT_VERIFIED, "UD033", "migration_not_verified", \
 	  "a migration step has run, but its verify query is not true") \
 	X(ORDERING_NEEDS_FRESH_SNAPSHOT, "UD040", "ordering_needs_fresh_snapshot", \
-	  "jobs with an ordering key cannot be sent or finished with a fixed snapshot (REPEATABLE READ, SERIALIZABLE)")
+	  "jobs with an ordering key cannot be sent or finished with a fixed snapshot (REPEATABLE READ, SERIALIZABLE)") \
+	X(AUDIT_WITNESS_MISSING, "UD060", "audit_witness_missing", \
+	  "the admin audit log has rows and its witness has none, so nothing can be appended")
 
 #define UDB_SQLSTATE(s) MAKE_SQLSTATE((s)[0], (s)[1], (s)[2], (s)[3], (s)[4])
 
