@@ -66,7 +66,15 @@
 	X(SCHEMA_NOT_CURRENT, "UD032", "schema_not_current", \
 	  "a component's schema has not been migrated to the last registered version") \
 	X(MIGRATION_NOT_VERIFIED, "UD033", "migration_not_verified", \
-	  "a migration step has run, but its verify query is not true")
+	  "a migration step has run, but its verify query is not true") \
+	X(SAGA_NOT_FOUND, "UD055", "saga_not_found", \
+	  "there is no saga with this saga_id") \
+	X(SAGA_ID_REUSED, "UD056", "saga_id_reused", \
+	  "a saga with this saga_id and different content exists") \
+	X(SAGA_WRONG_STATUS, "UD057", "saga_wrong_status", \
+	  "this cannot be done with a saga of this status") \
+	X(SAGA_NOT_COMPENSABLE, "UD058", "saga_not_compensable", \
+	  "what the saga's compensations say is nothing that the worker can do")
 
 #define UDB_SQLSTATE(s) MAKE_SQLSTATE((s)[0], (s)[1], (s)[2], (s)[3], (s)[4])
 
