@@ -22,6 +22,7 @@
 #include "outbox/outbox.h"
 #include "saga/runner.h"
 #include "token/token.h"
+#include "worker/status.h"
 #include "worker/worker.h"
 
 UDB_MODULE_MAGIC(UDB_NAME, UDB_VERSION);
@@ -51,6 +52,7 @@ _PG_init(void)
 	udb_lease_init();
 	udb_outbox_init();
 	udb_saga_init();
+	udb_status_init();
 	udb_worker_init();
 }
 

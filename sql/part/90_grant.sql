@@ -72,6 +72,7 @@ DECLARE
 		'udb.get_saga(uuid, text)',
 		'udb.list_sagas(text, text, text, text, bigint, bigint, text)',
 		'udb.saga_summary(text)',
+		'udb._worker_status()',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
@@ -114,6 +115,7 @@ BEGIN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
+		tables := tables || ARRAY['udb.worker_status'];
 		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 		tables := tables || ARRAY['udb.sagas'];

@@ -47,6 +47,7 @@ wait_for('the saga to be compensated', sub { sql("SELECT work('plain')"); sql("S
 cmp_ok(time - $began, '<', 9, 'four steps take less than the one interval of the sweep');
 is(sql("SELECT string_agg(step, ' ' ORDER BY n) FROM undone WHERE saga_id = '$saga'"), 's4 s3 s2 s1', 'in reverse order, each once');
 is(sql("SELECT count(*) FROM udb.jobs"), 0, 'no job is left');
+is(sql("SELECT total_changed >= 4 FROM udb.worker_status WHERE sweep = 'sagas'"), 't', 'the worker\'s status tells of it');
 
 # a job that dies is tried again after a while, then the saga is left to people, who have it done
 $saga = sql("SELECT make(2, 'dying')");
