@@ -1,7 +1,7 @@
 -- Steps of sagas and their compensation, in one transaction, so that the worker does not see it: sweep_sagas() is
 -- called by hand.
 BEGIN;
-SELECT plan(117);
+SELECT plan(136);
 
 -- A saga of three steps, two of which can be undone.
 CREATE FUNCTION pg_temp.order_saga(compensations jsonb DEFAULT '[{"step": "reserve", "queue": "stock", "payload": {"shelf": 4}},
@@ -191,6 +191,51 @@ SELECT udb.request_saga_recompensation(:'id') \gset
 SELECT is(pg_temp.sweep(), 1::bigint, 'a job that died meanwhile');
 SELECT is((SELECT status || recovery_attempts FROM udb.get_saga(:'id')), 'in_progress0', 'is tried again, and is no failure of the worker''s');
 SELECT ok(pg_temp.job('stock') IS NOT NULL, 'at once');
+
+-- ---- in which order, and what not ----
+
+SELECT udb.record_saga(steps => '[{"step": "x"}, {"step": "y"}, {"step": "z"}, {"step": "no", "done": false}, {"step": "own", "done": true}]',
+	compensations => '[{"step": "x", "queue": "order"}, {"step": "y", "queue": "order"}, {"step": "z", "queue": "order"},
+		{"step": "no", "queue": "order"}, {"step": "own", "queue": "order", "max_attempts": 3}]') AS id \gset
+SELECT udb.saga_step(:'id', 'y'), udb.saga_step(:'id', 'x') \gset
+SELECT udb.compensate_saga(:'id') \gset
+SELECT is(pg_temp.job('order') #>> '{saga,step}', 'x', 'the step that was done last is undone first, wherever it stands');
+SELECT is(max_attempts, 20, 'by a job with as many attempts as usual') FROM udb.get_job((SELECT job_id FROM claimed));
+SELECT is(pg_temp.ack() || ' ' || pg_temp.sweep(), '1 1', 'then');
+SELECT is(pg_temp.job('order') #>> '{saga,step}', 'y', 'the one before');
+SELECT is(pg_temp.ack() || ' ' || pg_temp.sweep(), '1 1', 'then');
+SELECT is(pg_temp.job('order') #>> '{saga,step}', 'own', 'what the application itself said was done');
+SELECT is(max_attempts, 3, 'by a job with as many attempts as it says') FROM udb.get_job((SELECT job_id FROM claimed));
+SELECT is(pg_temp.ack() || ' ' || pg_temp.sweep(), '1 1', 'and then');
+SELECT is(pg_temp.status(:'id'), 'compensated completed', 'nothing, as the rest was not done');
+
+-- ---- what somebody else breaks ----
+
+-- a dead job that was removed is not taken for one that was acknowledged
+SELECT pg_temp.order_saga() AS id \gset
+SELECT udb.compensate_saga(:'id') \gset
+SELECT pg_temp.job('bank') \gset
+SELECT is(pg_temp.fail('no') || ' ' || pg_temp.sweep(), '1 1', 'a job dies');
+DELETE FROM udb.dead_jobs WHERE job_id = (SELECT job_id FROM claimed);
+SELECT ok(pg_temp.sweep_until(:'id', 'in_progress'), 'and is removed by hand');
+SELECT is(pg_temp.job('bank') #>> '{saga,step}', 'charge', 'another one is sent');
+SELECT is(pg_temp.ack() || ' ' || pg_temp.sweep(), '1 1', 'and done');
+
+-- a saga with which the worker cannot go on does not keep it from others
+SELECT pg_temp.job('stock') \gset
+SELECT pg_temp.ack() \gset
+SELECT pg_temp.order_saga() AS other \gset
+SELECT pg_temp.order_saga() AS broken \gset
+SELECT udb.compensate_saga(:'broken'), udb.compensate_saga(:'other') \gset
+SELECT count(pg_temp.job('bank')) \gset
+SELECT is(pg_temp.ack(), 2::bigint, 'two sagas');
+UPDATE udb.sagas SET compensations = '[{"step": "charge", "queue": "bank"}, {"step": "reserve", "queue": ""}]' WHERE saga_id = :'broken';
+SELECT is(pg_temp.sweep(), 3::bigint, 'one of which has become impossible, are swept');
+SELECT is(pg_temp.status(:'broken') || ', ' || pg_temp.status(:'other'), 'failed_compensation retry_requested, in_progress none', 'and the other one goes on');
+SELECT matches(last_error, 'queue', 'and it is told why') FROM udb.get_saga(:'broken');
+UPDATE udb.sagas SET compensations = '[{"step": "charge", "queue": "bank"}, {"step": "reserve", "queue": "repaired"}]' WHERE saga_id = :'broken';
+SELECT ok(pg_temp.sweep_until(:'broken', 'in_progress'), 'mended, it goes on');
+SELECT is(pg_temp.job('bank') IS NULL AND pg_temp.job('repaired') IS NOT NULL, true, 'and does nothing twice');
 
 -- ---- what cannot be done ----
 

@@ -3,7 +3,7 @@
 \set store ''
 \getenv store UDB_STORE
 BEGIN;
-SELECT plan(126);
+SELECT plan(128);
 SELECT set_config('contract.store', :'store', true) AS store \gset
 CREATE FUNCTION pg_temp.store() RETURNS text LANGUAGE sql STABLE AS $$ SELECT nullif(current_setting('contract.store'), '') $$;
 SELECT set_config('contract.tenant', 'contract ' || gen_random_uuid(), true) AS tenant \gset
@@ -197,8 +197,11 @@ SELECT is(pg_temp.status('r1') || ', ' || pg_temp.status('r7') || ', ' || pg_tem
 	'indeterminate none, in_doubt none, failed_compensation retry_requested', 'each as what it was');
 SELECT pg_temp.older_than_a_moment('r2') \gset
 SELECT is(pg_temp.claim('1 ms'), 'r2', 'others do not get these, but what was in progress for too long');
-SELECT is(pg_temp.claim_patiently('200 ms'), 'r2', 'which can be claimed again if nothing has become of it');
-SELECT is(pg_temp.claim('1 ms'), NULL, 'not before its time');
+SELECT lives_ok($$ SELECT udb.update_saga_status(pg_temp.id('r2'), 'committed', store => pg_temp.store()) $$, 'and which may be finished all the same');
+SELECT pg_temp.new('c1', 'indeterminate') \gset
+SELECT is(pg_temp.claim('1 ms'), 'c1', 'a claim for a short time');
+SELECT is(pg_temp.claim_patiently('1 h'), 'c1', 'after which another one gets the saga, if nothing has become of it');
+SELECT is(pg_temp.claim('1 ms'), NULL, 'and keeps it');
 SELECT lives_ok($$ SELECT udb.update_saga_status(pg_temp.id('r1'), 'in_doubt', store => pg_temp.store()) $$, 'a recoverer that sets the status gives it back');
 SELECT is(pg_temp.claim('1 h'), 'r1', 'and it can be claimed at once');
 SELECT is(udb.increment_recovery_attempts(pg_temp.id('r1'), 'again', pg_temp.store()), 1::bigint, 'a failed attempt');

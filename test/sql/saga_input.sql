@@ -73,6 +73,16 @@ SELECT string_agg(c.attname, ' ') FROM pg_attribute c LEFT JOIN pg_attribute t O
 WHERE c.attrelid = (SELECT typrelid FROM pg_type WHERE oid = 'udb.saga'::regtype) AND c.attnum > 0
 	AND (c.attname, c.atttypid) IS DISTINCT FROM (t.attname, t.atttypid);
 
+-- what is claimed is not stale, even if it is not touched for longer
+BEGIN;
+UPDATE udb.sagas SET status = 'in_progress', updated_at = '2020-01-01' WHERE tx_id = 'tx';
+SELECT tx_id FROM udb.claim_recoverable_sagas('1 h');
+UPDATE udb.sagas SET updated_at = '2020-01-01' WHERE tx_id = 'tx';
+SELECT udb.mark_stale_sagas_indeterminate('1 h');
+UPDATE udb.sagas SET claimed_until = '2020-01-01' WHERE tx_id = 'tx';
+SELECT udb.mark_stale_sagas_indeterminate('1 h');
+ROLLBACK;
+
 -- looking for work costs no transaction id and writes nothing
 BEGIN;
 DELETE FROM udb.sagas;
