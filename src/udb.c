@@ -20,6 +20,7 @@
 #include "common/shmem.h"
 #include "lease/lease.h"
 #include "outbox/outbox.h"
+#include "queue/queue.h"
 #include "saga/runner.h"
 #include "token/token.h"
 #include "worker/status.h"
@@ -53,6 +54,7 @@ _PG_init(void)
 	udb_outbox_init();
 	udb_saga_init();
 	udb_status_init();
+	udb_queue_init();
 	udb_worker_init();
 }
 

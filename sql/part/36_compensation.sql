@@ -217,7 +217,7 @@ COMMENT ON FUNCTION udb._saga_resume(uuid) IS 'Internal: let the worker begin wi
 -- is redriven after 1, 2, 4 ... seconds, up to an hour; after udb.saga_poison_threshold failures it is left in
 -- manual_review. The first job is sent by this call, in its transaction. Does nothing if it is under way already.
 -- Raises 22004 for a null saga_id, 42704 for a store, UD055 saga_not_found, UD057 saga_wrong_status if the saga is
--- committed, compensated or manual_review, UD058 saga_not_compensable. Writes sagas and jobs.
+-- committed, compensated or manual_review, UD058 saga_not_compensable, UD040 in REPEATABLE READ. Writes sagas and jobs.
 CREATE FUNCTION udb.compensate_saga(saga_id uuid, error text DEFAULT NULL, store text DEFAULT NULL) RETURNS void
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -278,8 +278,8 @@ BEGIN
 			changed := changed + udb._saga_advance(id)::integer;
 		EXCEPTION WHEN OTHERS THEN
 			GET STACKED DIAGNOSTICS problem = MESSAGE_TEXT, code = RETURNED_SQLSTATE;
-			-- not the saga's fault: conflicts, lack of resources, a server that is shutting down
-			IF substr(code, 1, 2) IN ('40', '53', '57', '58') OR code = '55P03' THEN
+			-- not the saga's fault: conflicts, lack of resources, a server that is shutting down, REPEATABLE READ
+			IF substr(code, 1, 2) IN ('40', '53', '57', '58') OR code IN ('55P03', 'UD040') THEN
 				RAISE;
 			END IF;
 			PERFORM udb._saga_compensation_failed(id, problem, false);

@@ -67,6 +67,8 @@
 	  "a component's schema has not been migrated to the last registered version") \
 	X(MIGRATION_NOT_VERIFIED, "UD033", "migration_not_verified", \
 	  "a migration step has run, but its verify query is not true") \
+	X(ORDERING_NEEDS_FRESH_SNAPSHOT, "UD040", "ordering_needs_fresh_snapshot", \
+	  "jobs with an ordering key cannot be sent or finished with a fixed snapshot (REPEATABLE READ, SERIALIZABLE)") \
 	X(SAGA_NOT_FOUND, "UD055", "saga_not_found", \
 	  "there is no saga with this saga_id") \
 	X(SAGA_ID_REUSED, "UD056", "saga_id_reused", \
