@@ -21,6 +21,7 @@
 #include "lease/lease.h"
 #include "outbox/outbox.h"
 #include "queue/queue.h"
+#include "saga/runner.h"
 #include "token/token.h"
 #include "worker/status.h"
 #include "worker/worker.h"
@@ -51,6 +52,7 @@ _PG_init(void)
 	udb_clock_init();
 	udb_lease_init();
 	udb_outbox_init();
+	udb_saga_init();
 	udb_status_init();
 	udb_queue_init();
 	udb_worker_init();

@@ -15,7 +15,14 @@ DECLARE
 		'udb.write_receipt(text[], text)',
 		'udb.send_job(text, jsonb, interval, timestamptz, interval, integer, integer, text, text, text)',
 		'udb.send_jobs(text, jsonb[], interval, timestamptz, interval, integer, integer, text[], text[], text)',
-		'udb.get_job(bigint, text)'];
+		'udb.get_job(bigint, text)',
+		'udb.record_saga(uuid, text, text, text, text, text, text, integer, integer, integer, text, jsonb, jsonb, text, text)',
+		'udb.saga_step(uuid, text, jsonb, text)',
+		'udb.compensate_saga(uuid, text, text)',
+		'udb.update_saga_status(uuid, text, text, text)',
+		'udb.update_saga_status(uuid[], text, text, text)',
+		'udb.update_saga_status(text, text, text, text)',
+		'udb.get_saga(uuid, text)'];
 	consumer CONSTANT text[] := ARRAY[
 		'udb.read(text, integer)',
 		'udb.peek(bigint, integer, text[])',
@@ -41,6 +48,19 @@ DECLARE
 		'udb.renew_lease(text, text, bigint, interval)',
 		'udb.release_lease(text, text)',
 		'udb.assert_lease(text, text, bigint)',
+		'udb.get_saga(uuid, text)',
+		'udb.list_sagas(text, text, text, text, bigint, bigint, text)',
+		'udb.saga_summary(text)',
+		'udb.saga_step(uuid, text, jsonb, text)',
+		'udb.compensate_saga(uuid, text, text)',
+		'udb.update_saga_status(uuid, text, text, text)',
+		'udb.update_saga_status(uuid[], text, text, text)',
+		'udb.update_saga_status(text, text, text, text)',
+		'udb.mark_saga_manual_review(uuid, text)',
+		'udb.increment_recovery_attempts(uuid, text, text)',
+		'udb.claim_recoverable_sagas(interval, bigint, text)',
+		'udb.mark_stale_sagas_indeterminate(interval, text)',
+		'udb.sweep_sagas()',
 		'udb.sweep_outbox_segments()',
 		'udb.sweep_outbox_retention()',
 		'udb.sweep_dead_events()'];
@@ -51,6 +71,9 @@ DECLARE
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
 		'udb._lease_waiting(text)',
+		'udb.get_saga(uuid, text)',
+		'udb.list_sagas(text, text, text, text, bigint, bigint, text)',
+		'udb.saga_summary(text)',
 		'udb._worker_status()',
 		'udb.latest_admin_audit_hash(text)',
 		'udb.list_admin_audit(text, text, text, text, integer, bigint, boolean, text)',
@@ -63,6 +86,7 @@ DECLARE
 		'udb.append_admin_audit(text, text, text, jsonb, text, text, text, text, text, text, text)',
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
+		'udb.request_saga_recompensation(uuid, text)',
 		'udb.create_consumer(text, text[], text)',
 		'udb.drop_consumer(text)',
 		'udb.seek_consumer(text, bigint)',
@@ -101,6 +125,7 @@ BEGIN
 		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 		tables := tables || ARRAY['udb.admin_audit_log', 'udb.admin_audit_witness'];
+		tables := tables || ARRAY['udb.sagas'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");

@@ -69,6 +69,14 @@
 	  "a migration step has run, but its verify query is not true") \
 	X(ORDERING_NEEDS_FRESH_SNAPSHOT, "UD040", "ordering_needs_fresh_snapshot", \
 	  "jobs with an ordering key cannot be sent or finished with a fixed snapshot (REPEATABLE READ, SERIALIZABLE)") \
+	X(SAGA_NOT_FOUND, "UD055", "saga_not_found", \
+	  "there is no saga with this saga_id") \
+	X(SAGA_ID_REUSED, "UD056", "saga_id_reused", \
+	  "a saga with this saga_id and different content exists") \
+	X(SAGA_WRONG_STATUS, "UD057", "saga_wrong_status", \
+	  "this cannot be done with a saga of this status") \
+	X(SAGA_NOT_COMPENSABLE, "UD058", "saga_not_compensable", \
+	  "what the saga's compensations say is nothing that the worker can do") \
 	X(AUDIT_WITNESS_MISSING, "UD060", "audit_witness_missing", \
 	  "the admin audit log has rows and its witness has none, so nothing can be appended")
 

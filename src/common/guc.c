@@ -52,6 +52,7 @@ int			udb_sweep_outbox_segments_interval = -1;
 int			udb_sweep_outbox_retention_interval = -1;
 int			udb_sweep_dead_events_interval = -1;
 int			udb_sweep_jobs_interval = -1;
+int			udb_sweep_sagas_interval = -1;
 
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
 bool		udb_notify = true;
@@ -65,6 +66,12 @@ int			udb_outbox_retention = 7 * 24 * 60 * 60;
 
 /* Largest payload, uncompressed; protects readers more than the writer. */
 int			udb_outbox_max_payload = 16 * 1024;
+
+/* After how long without a change a saga in progress is indeterminate. */
+int			udb_saga_stale_after = 5 * 60;
+
+/* Failed attempts to compensate a saga before it is left to people. */
+int			udb_saga_poison_threshold = 5;
 
 /* Whether each commit's token is sent to the client as udb.last_token. */
 bool		udb_report_token = false;
@@ -127,6 +134,8 @@ udb_guc_init(void)
 					"Sets how often the worker drops parked events that have been handled.");
 	define_interval("udb.sweep_jobs_interval", &udb_sweep_jobs_interval,
 					"Sets how often the worker looks for claims that ran out and jobs that expire.");
+	define_interval("udb.sweep_sagas_interval", &udb_sweep_sagas_interval,
+					"Sets how often the worker looks for stale sagas and those that it compensates.");
 	DefineCustomBoolVariable("udb.notify",
 							 "Sends NOTIFY udb_outbox when new events can be read.",
 							 NULL, &udb_notify, true,
@@ -148,6 +157,15 @@ udb_guc_init(void)
 							"Sets the largest payload that can be enqueued.",
 							NULL, &udb_outbox_max_payload, 16 * 1024, 1, 128 * 1024,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.saga_stale_after",
+							"Sets the time without a change after which a saga in progress is indeterminate.",
+							"0 leaves them in progress for ever.",
+							&udb_saga_stale_after, 5 * 60, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.saga_poison_threshold",
+							"Sets after how many failed attempts to compensate a saga it is left to people.",
+							NULL, &udb_saga_poison_threshold, 5, 1, INT_MAX,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("udb.report_token",
 							 "Sends the token of each commit to the client, as udb.last_token.",
 							 NULL, &udb_report_token, false,

@@ -20,6 +20,7 @@
 #include "outbox/retention.h"
 #include "outbox/segment.h"
 #include "outbox/state.h"
+#include "saga/runner.h"
 #include "worker/worker.h"
 
 #define NOTIFY_CHANNEL "udb_outbox"
@@ -120,6 +121,7 @@ udb_sweeps(int *njobs)
 		{.name = "outbox retention", .interval = &udb_sweep_outbox_retention_interval, .run = retention_run},
 		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run, .once = true},
 		{.name = "jobs", .interval = &udb_sweep_jobs_interval, .sql = "SELECT udb.sweep_jobs()"},
+		{.name = "sagas", .interval = &udb_sweep_sagas_interval, .run = udb_sagas_run, .due = udb_sagas_due},
 	};
 
 	*njobs = lengthof(jobs);

@@ -79,6 +79,24 @@ foreach my $section ('Leases', 'Migrations')
 }
 $third->quit;
 
+# ---- the one under "Sagas", where the worker takes part ----
+
+my $fourth = session($node);
+my $saga = '0190e6a4-5b7e-7c3d-9b1f-2f4c7a1d0e42';
+$readme =~ /^## Sagas\n(.*?)^## /ms or die 'README has no section "Sagas"';
+@output = ();
+foreach my $sql ($1 =~ /^```sql\n(.*?)^```/msg)
+{
+	wait_for_sql($node, "SELECT status FROM udb.get_saga('$saga')", 'compensated') if $sql =~ /get_saga/;
+	push @output, $fourth->query($sql);
+}
+is($output[1], 't', 'README has a saga, of which a step is recorded');
+is($output[3], qq({"item": "lamp", "saga": {"step": "reserve", "result": {"shelf": 4}, "saga_id": "$saga"}}|t),
+	'whose compensation comes as README shows it');
+is($output[4], 'compensated|completed|card refused', 'and which is compensated then');
+is($node->safe_psql('postgres', 'SELECT free FROM stock'), 5, 'by who does the job');
+$fourth->quit;
+
 # ---- functions ----
 
 foreach my $f (rows("SELECT proname, prokind, pg_get_function_arguments(oid) FROM pg_proc WHERE $public ORDER BY 1, 3"))
