@@ -13,6 +13,9 @@ DECLARE
 		'udb.outbox_trigger()',
 		'udb.durable_token(udb.token)',
 		'udb.write_receipt(text[], text)',
+		'udb.send_job(text, jsonb, interval, timestamptz, interval, integer, integer, text, text, text)',
+		'udb.send_jobs(text, jsonb[], interval, timestamptz, interval, integer, integer, text[], text[], text)',
+		'udb.get_job(bigint, text)',
 		'udb.put_record(text, text, jsonb, text)',
 		'udb.update_record(text, text, jsonb, text)',
 		'udb.remove_record(text, text, text)',
@@ -34,6 +37,14 @@ DECLARE
 		'udb.removed_keys(text, text[], text)',
 		'udb.wait_for_registry(text, interval, text)'];
 	worker CONSTANT text[] := ARRAY[
+		'udb.claim_jobs(text, text, integer, interval, text)',
+		'udb.ack_job(bigint, bigint, text)',
+		'udb.ack_jobs(bigint[], bigint, text)',
+		'udb.retry_job(bigint, bigint, interval, text, text)',
+		'udb.fail_job(bigint, bigint, text, text)',
+		'udb.extend_job(bigint, bigint, interval, text)',
+		'udb.get_job(bigint, text)',
+		'udb.sweep_jobs()',
 		'udb.try_acquire_lease(text, text, interval)',
 		'udb.acquire_lease(text, text, interval, interval)',
 		'udb.renew_lease(text, text, bigint, interval)',
@@ -45,6 +56,7 @@ DECLARE
 		'udb.sweep_registries()'];
 	-- A view's tables are read with its owner's rights, but its functions are called with the caller's.
 	monitor CONSTANT text[] := ARRAY[
+		'udb.get_job(bigint, text)',
 		'udb._consumer_reads()',
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
@@ -53,6 +65,7 @@ DECLARE
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	admin CONSTANT text[] := ARRAY[
+		'udb.redrive_jobs(text, bigint[], integer, text)',
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
 		'udb.create_consumer(text, text[], text)',
@@ -93,6 +106,7 @@ BEGIN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
+		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 		tables := tables || ARRAY['udb.registries', 'udb.registry_records', 'udb.registry_consumers',
 			'udb.registry_consumer_status'];

@@ -16,6 +16,7 @@
 #include "utils/timestamp.h"
 
 #include "common/check.h"
+#include "common/compat.h"
 #include "common/interval.h"
 
 static void

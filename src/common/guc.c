@@ -45,6 +45,7 @@ int			udb_worker_interval = 10;
 int			udb_sweep_outbox_segments_interval = -1;
 int			udb_sweep_outbox_retention_interval = -1;
 int			udb_sweep_dead_events_interval = -1;
+int			udb_sweep_jobs_interval = -1;
 int			udb_sweep_registries_interval = -1;
 
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
@@ -120,6 +121,8 @@ udb_guc_init(void)
 					"Sets how often the worker looks for segments to drop.");
 	define_interval("udb.sweep_dead_events_interval", &udb_sweep_dead_events_interval,
 					"Sets how often the worker drops parked events that have been handled.");
+	define_interval("udb.sweep_jobs_interval", &udb_sweep_jobs_interval,
+					"Sets how often the worker looks for claims that ran out and jobs that expire.");
 	define_interval("udb.sweep_registries_interval", &udb_sweep_registries_interval,
 					"Sets how often the worker looks for changes of registries that handlers have missed.");
 	DefineCustomBoolVariable("udb.notify",

@@ -132,7 +132,8 @@ udb_where(UdbWhere *where)
 		where->lsn = GetXLogReplayRecPtr(&where->tli);
 	else
 	{
-		where->lsn = GetXLogInsertEndRecPtr();
+		/* GetXLogInsertEndRecPtr() says so directly, but early minor releases lack it */
+		where->lsn = udb_lsn_normalize(GetXLogInsertRecPtr());
 		where->tli = GetWALInsertionTimeLine();
 	}
 }

@@ -120,6 +120,7 @@ udb_sweeps(int *njobs)
 		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .committed = notify_committed, .due = notify_due},
 		{.name = "outbox retention", .interval = &udb_sweep_outbox_retention_interval, .run = retention_run},
 		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run},
+		{.name = "jobs", .interval = &udb_sweep_jobs_interval, .sql = "SELECT udb.sweep_jobs()"},
 		{.name = "registry notify", .interval = &udb_worker_interval, .run = udb_reactor_notify_run, .committed = udb_reactor_notify_committed, .due = udb_reactor_notify_due},
 		{.name = "registries", .interval = &udb_sweep_registries_interval, .run = udb_reactor_sweep_run, .due = udb_reactor_sweep_due},
 	};
