@@ -277,6 +277,17 @@ read_whole(CachedRegistry *cached, const text *registry, Snapshot snapshot)
 	cached->whole = whole;
 }
 
+/* Whether reading what has changed since is enough, and not too much. */
+static bool
+can_catch_up(const CachedRegistry *cached, const UdbRegistry *now)
+{
+	if (cached->created_at != now->created_at || cached->watermark > now->watermark)
+		return false;
+	if (cached->watermark < now->last_removal)
+		return false;
+	return now->watermark - cached->watermark <= CATCH_UP_MAX;
+}
+
 /*
  * Find out how a registry is now, and bring what is kept of it up to date.
  * NULL if nothing can be kept.  Throws 42704 if it does not exist.
@@ -309,10 +320,7 @@ refresh(const text *registry)
 		UnregisterSnapshot(snapshot);
 		return NULL;
 	}
-	if (cached != NULL && (cached->created_at != now.created_at ||
-						   cached->watermark > now.watermark ||
-						   cached->watermark < now.last_removal ||
-						   cached->watermark + CATCH_UP_MAX < now.watermark))
+	if (cached != NULL && !can_catch_up(cached, &now))
 	{
 		forget(cached);
 		cached = NULL;

@@ -40,6 +40,8 @@
 #include "reactor/table.h"
 #include "reactor/wake.h"
 
+#define HANDLER_SECURITY (SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION)
+
 static text *
 consumer_argument(FunctionCallInfo fcinfo)
 {
@@ -109,17 +111,17 @@ udb_registry_call(PG_FUNCTION_ARGS)
 	Oid			userid;
 	int			sec_context;
 	int			guc_level;
+	char	   *name;
 	Oid			handler;
 	Oid			owner;
 
 	/* by its text, as it may have been created anew */
-	handler = DatumGetObjectId(DirectFunctionCall1(regprocedurein,
-												   CStringGetDatum(text_to_cstring(PG_GETARG_TEXT_PP(0)))));
+	name = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	handler = DatumGetObjectId(DirectFunctionCall1(regprocedurein, CStringGetDatum(name)));
 	owner = check_handler(handler);
 
 	GetUserIdAndSecContext(&userid, &sec_context);
-	SetUserIdAndSecContext(owner, sec_context | SECURITY_LOCAL_USERID_CHANGE |
-						   SECURITY_RESTRICTED_OPERATION);
+	SetUserIdAndSecContext(owner, sec_context | HANDLER_SECURITY);
 	guc_level = NewGUCNestLevel();
 	(void) set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
 							 GUC_ACTION_SAVE, true, 0, false);

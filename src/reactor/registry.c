@@ -229,7 +229,7 @@ drop(const text *registry, Datum *values)
 #define RETURN_NUMBER(seq) \
 	do \
 	{ \
-		int64		seq_ = (seq); \
+		int64 seq_ = (seq); \
 \
 		if (seq_ == 0) \
 			PG_RETURN_NULL(); \

@@ -130,6 +130,7 @@ void
 udb_records_begin(UdbRecordScan *scan, const text *registry, const text *key, int64 since,
 				  Snapshot snapshot)
 {
+	UdbRelation *index = key != NULL ? &registry_records_pkey : &registry_records_seq_key;
 	ScanKeyData keys[2];
 
 	ScanKeyInit(&keys[0], Anum_records_registry, BTEqualStrategyNumber, F_TEXTEQ,
@@ -141,10 +142,7 @@ udb_records_begin(UdbRecordScan *scan, const text *registry, const text *key, in
 		ScanKeyInit(&keys[1], Anum_records_seq, BTGreaterStrategyNumber, F_INT8GT,
 					Int64GetDatum(since));
 	scan->table = table_open(udb_relation_oid(&registry_records), AccessShareLock);
-	scan->scan = systable_beginscan(scan->table,
-									udb_relation_oid(key != NULL ? &registry_records_pkey
-																 : &registry_records_seq_key),
-									true, snapshot, 2, keys);
+	scan->scan = systable_beginscan(scan->table, udb_relation_oid(index), true, snapshot, 2, keys);
 }
 
 bool

@@ -60,7 +60,7 @@ extern void udb_records_begin(UdbRecordScan *scan, const text *registry, const t
 extern bool udb_records_next(UdbRecordScan *scan, UdbRecord *record);
 extern void udb_records_end(UdbRecordScan *scan);
 
-/* The watermark that a registry's consumer has applied, and the registry; false if there is none. */
+/* What a consumer has applied of which registry; false if there is no such consumer. */
 extern bool udb_registry_consumer_get(const text *consumer, Snapshot snapshot, text **registry,
 									  int64 *applied);
 

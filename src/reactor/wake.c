@@ -50,7 +50,7 @@ typedef struct WakeSlot
 {
 	pg_atomic_uint64 changes;	/* transactions that have changed something */
 	pg_atomic_uint32 notify_pending;	/* the worker has been woken to NOTIFY */
-	pg_atomic_uint32 sweep_pending; /* and to call handlers */
+	pg_atomic_uint32 sweep_pending;	/* and to call handlers */
 	ConditionVariable groups[GROUPS];
 } WakeSlot;
 
