@@ -38,6 +38,8 @@ DECLARE
 		'udb.wait_for_registry(text, interval, text)'];
 	worker CONSTANT text[] := ARRAY[
 		'udb.claim_jobs(text, text, integer, interval, text)',
+		'udb.wait_for_jobs(text, interval, text)',
+		'udb.await_jobs(text, interval, boolean, text)',
 		'udb.ack_job(bigint, bigint, text)',
 		'udb.ack_jobs(bigint[], bigint, text)',
 		'udb.retry_job(bigint, bigint, interval, text, text)',
@@ -61,6 +63,7 @@ DECLARE
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
 		'udb._lease_waiting(text)',
+		'udb._worker_status()',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
@@ -106,6 +109,7 @@ BEGIN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
+		tables := tables || ARRAY['udb.worker_status'];
 		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 		tables := tables || ARRAY['udb.registries', 'udb.registry_records', 'udb.registry_consumers',

@@ -43,9 +43,6 @@
 
 #define GROUPS 32
 
-/* batches of one run, after which the worker's other jobs have their turn */
-#define BATCHES_MAX 100
-
 typedef struct WakeSlot
 {
 	pg_atomic_uint64 changes;	/* transactions that have changed something */
@@ -66,7 +63,6 @@ static uint64 notified = 0;
 static uint64 notifying = 0;
 static TimestampTz notify_again = 0;
 static TimestampTz sweep_again = 0;
-static int	batches = 0;
 
 static Size
 wake_size(void)
@@ -249,10 +245,7 @@ udb_reactor_sweep_due(void)
 	return sweep_again;
 }
 
-/*
- * One call of a handler.  A handler that changes the registry that it follows
- * never comes to an end, so after some it is others' turn.
- */
+/* One call of a handler. */
 int64
 udb_reactor_sweep_run(void)
 {
@@ -271,11 +264,8 @@ udb_reactor_sweep_run(void)
 		DatumGetInt64(SPI_getbinval(SPI_tuptable->vals[0], SPI_tuptable->tupdesc, 1, &isnull));
 	udb_spi_end(&spi);
 
-	if (changed != 0 && ++batches < BATCHES_MAX)
-		return changed;
-	if (changed != 0)
-		pg_atomic_write_u32(&area->sweep_pending, 1);
-	batches = 0;
-	sweep_again = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), udb_notify_interval);
-	return 0;
+	/* more of it is done at once, but not more often than that when it comes anew */
+	if (changed == 0)
+		sweep_again = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), udb_notify_interval);
+	return changed;
 }

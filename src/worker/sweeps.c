@@ -63,6 +63,7 @@ notify_run(void)
 	{
 		Async_Notify(NOTIFY_CHANNEL, "");
 		notifying = horizon;
+		return 1;
 	}
 	return 0;
 }
@@ -108,8 +109,7 @@ retention_run(void)
 static int64
 dead_run(void)
 {
-	(void) udb_retention_settle();
-	return 0;
+	return (int64) udb_retention_settle();
 }
 
 UdbJob *
@@ -117,11 +117,11 @@ udb_sweeps(int *njobs)
 {
 	static UdbJob jobs[] = {
 		{.name = "outbox segments", .interval = &udb_sweep_outbox_segments_interval, .run = segments_run, .committed = segments_committed, .due = segments_due},
-		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .committed = notify_committed, .due = notify_due},
+		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .once = true, .committed = notify_committed, .due = notify_due},
 		{.name = "outbox retention", .interval = &udb_sweep_outbox_retention_interval, .run = retention_run},
-		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run},
+		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run, .once = true},
 		{.name = "jobs", .interval = &udb_sweep_jobs_interval, .sql = "SELECT udb.sweep_jobs()"},
-		{.name = "registry notify", .interval = &udb_worker_interval, .run = udb_reactor_notify_run, .committed = udb_reactor_notify_committed, .due = udb_reactor_notify_due},
+		{.name = "registry notify", .interval = &udb_worker_interval, .run = udb_reactor_notify_run, .once = true, .committed = udb_reactor_notify_committed, .due = udb_reactor_notify_due},
 		{.name = "registries", .interval = &udb_sweep_registries_interval, .run = udb_reactor_sweep_run, .due = udb_reactor_sweep_due},
 	};
 
