@@ -22,6 +22,7 @@
 #include "outbox/outbox.h"
 #include "queue/queue.h"
 #include "saga/runner.h"
+#include "reactor/reactor.h"
 #include "token/token.h"
 #include "worker/status.h"
 #include "worker/worker.h"
@@ -55,6 +56,7 @@ _PG_init(void)
 	udb_saga_init();
 	udb_status_init();
 	udb_queue_init();
+	udb_reactor_init();
 	udb_worker_init();
 }
 

@@ -22,7 +22,12 @@ DECLARE
 		'udb.update_saga_status(uuid, text, text, text)',
 		'udb.update_saga_status(uuid[], text, text, text)',
 		'udb.update_saga_status(text, text, text, text)',
-		'udb.get_saga(uuid, text)'];
+		'udb.get_saga(uuid, text)',
+		'udb.put_record(text, text, jsonb, text)',
+		'udb.update_record(text, text, jsonb, text)',
+		'udb.remove_record(text, text, text)',
+		'udb.touch_record(text, text, text)',
+		'udb.announce(text, text, jsonb, text)'];
 	consumer CONSTANT text[] := ARRAY[
 		'udb.read(text, integer)',
 		'udb.peek(bigint, integer, text[])',
@@ -31,7 +36,13 @@ DECLARE
 		'udb.await_events(text, interval, boolean)',
 		'udb.dead_letter_event(text, bigint, text)',
 		'udb.outbox_stable_seq()',
-		'udb.outbox_max_seq()'];
+		'udb.outbox_max_seq()',
+		'udb.resolve(text, text, text)',
+		'udb.watermark(text, text)',
+		'udb.rows_since(text, bigint, integer, text)',
+		'udb.reconcile(text, integer, text)',
+		'udb.removed_keys(text, text[], text)',
+		'udb.wait_for_registry(text, interval, text)'];
 	worker CONSTANT text[] := ARRAY[
 		'udb.claim_jobs(text, text, integer, interval, text)',
 		'udb.wait_for_jobs(text, interval, text)',
@@ -63,7 +74,8 @@ DECLARE
 		'udb.sweep_sagas()',
 		'udb.sweep_outbox_segments()',
 		'udb.sweep_outbox_retention()',
-		'udb.sweep_dead_events()'];
+		'udb.sweep_dead_events()',
+		'udb.sweep_registries()'];
 	-- A view's tables are read with its owner's rights, but its functions are called with the caller's.
 	monitor CONSTANT text[] := ARRAY[
 		'udb.get_job(bigint, text)',
@@ -93,7 +105,11 @@ DECLARE
 		'udb.seek_consumer(text, text)',
 		'udb.pause_consumer(text)',
 		'udb.resume_consumer(text)',
-		'udb.redrive_dead_letters(text)'];
+		'udb.redrive_dead_letters(text)',
+		'udb.create_registry(text, text)',
+		'udb.drop_registry(text, text)',
+		'udb.create_registry_consumer(text, text, regprocedure, bigint, text)',
+		'udb.drop_registry_consumer(text, text)'];
 	functions text[];
 	tables text[] := '{}';
 	object text;
@@ -126,6 +142,8 @@ BEGIN
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 		tables := tables || ARRAY['udb.admin_audit_log', 'udb.admin_audit_witness'];
 		tables := tables || ARRAY['udb.sagas'];
+		tables := tables || ARRAY['udb.registries', 'udb.registry_records', 'udb.registry_consumers',
+			'udb.registry_consumer_status'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");

@@ -15,6 +15,7 @@
 #include "access/heapam.h"
 #include "access/tableam.h"
 #include "catalog/pg_database.h"
+#include "catalog/pg_proc.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
 #include "storage/lock.h"
@@ -172,6 +173,17 @@ udb_database_owner_check(Oid dboid)
 	return object_ownercheck(DatabaseRelationId, dboid, GetUserId());
 #else
 	return pg_database_ownercheck(dboid, GetUserId());
+#endif
+}
+
+/* The same for functions. */
+static inline bool
+udb_proc_owner_check(Oid funcoid)
+{
+#if PG_VERSION_NUM >= 160000
+	return object_ownercheck(ProcedureRelationId, funcoid, GetUserId());
+#else
+	return pg_proc_ownercheck(funcoid, GetUserId());
 #endif
 }
 

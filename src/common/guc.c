@@ -53,6 +53,7 @@ int			udb_sweep_outbox_retention_interval = -1;
 int			udb_sweep_dead_events_interval = -1;
 int			udb_sweep_jobs_interval = -1;
 int			udb_sweep_sagas_interval = -1;
+int			udb_sweep_registries_interval = -1;
 
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
 bool		udb_notify = true;
@@ -85,6 +86,12 @@ int			udb_fence_timeout = 5000;
  * must rule it out as the cause of something; fences go on working, slower.
  */
 bool		udb_replay_hook = true;
+
+/*
+ * Memory in which a session keeps the records that resolve() has read, in
+ * kilobytes; 0 keeps none.
+ */
+int			udb_registry_cache = 16 * 1024;
 
 /* How often a sweep runs when nothing makes it due. */
 static void
@@ -136,6 +143,8 @@ udb_guc_init(void)
 					"Sets how often the worker looks for claims that ran out and jobs that expire.");
 	define_interval("udb.sweep_sagas_interval", &udb_sweep_sagas_interval,
 					"Sets how often the worker looks for stale sagas and those that it compensates.");
+	define_interval("udb.sweep_registries_interval", &udb_sweep_registries_interval,
+					"Sets how often the worker looks for changes of registries that handlers have missed.");
 	DefineCustomBoolVariable("udb.notify",
 							 "Sends NOTIFY udb_outbox when new events can be read.",
 							 NULL, &udb_notify, true,
@@ -180,5 +189,10 @@ udb_guc_init(void)
 							 "When off, they look for themselves every few milliseconds.",
 							 &udb_replay_hook, true,
 							 PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.registry_cache",
+							"Sets how much memory a session uses to keep records of registries.",
+							"0 keeps none: resolve() then reads each record when it is asked for.",
+							&udb_registry_cache, 16 * 1024, 0, 1024 * 1024,
+							PGC_USERSET, GUC_UNIT_KB, NULL, NULL, NULL);
 	MarkGUCPrefixReserved("udb");
 }

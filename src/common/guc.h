@@ -23,6 +23,7 @@ extern int	udb_sweep_outbox_retention_interval;
 extern int	udb_sweep_dead_events_interval;
 extern int	udb_sweep_jobs_interval;
 extern int	udb_sweep_sagas_interval;
+extern int	udb_sweep_registries_interval;
 extern bool udb_notify;
 extern int	udb_notify_interval;
 extern int	udb_outbox_segment_size;
@@ -33,6 +34,7 @@ extern int	udb_saga_poison_threshold;
 extern bool udb_report_token;
 extern int	udb_fence_timeout;
 extern bool udb_replay_hook;
+extern int	udb_registry_cache;
 
 extern void udb_guc_init(void);
 

@@ -21,6 +21,7 @@
 #include "outbox/segment.h"
 #include "outbox/state.h"
 #include "saga/runner.h"
+#include "reactor/wake.h"
 #include "worker/worker.h"
 
 #define NOTIFY_CHANNEL "udb_outbox"
@@ -122,6 +123,8 @@ udb_sweeps(int *njobs)
 		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run, .once = true},
 		{.name = "jobs", .interval = &udb_sweep_jobs_interval, .sql = "SELECT udb.sweep_jobs()"},
 		{.name = "sagas", .interval = &udb_sweep_sagas_interval, .run = udb_sagas_run, .due = udb_sagas_due},
+		{.name = "registry notify", .interval = &udb_worker_interval, .run = udb_reactor_notify_run, .once = true, .committed = udb_reactor_notify_committed, .due = udb_reactor_notify_due},
+		{.name = "registries", .interval = &udb_sweep_registries_interval, .run = udb_reactor_sweep_run, .due = udb_reactor_sweep_due},
 	};
 
 	*njobs = lengthof(jobs);
