@@ -20,6 +20,7 @@
 #include "common/shmem.h"
 #include "lease/lease.h"
 #include "outbox/outbox.h"
+#include "queue/projection.h"
 #include "token/token.h"
 #include "worker/worker.h"
 
@@ -49,6 +50,7 @@ _PG_init(void)
 	udb_clock_init();
 	udb_lease_init();
 	udb_outbox_init();
+	udb_projection_init();
 	udb_worker_init();
 }
 

@@ -12,7 +12,10 @@ DECLARE
 		'udb.enqueue_many(text, jsonb[], text[], uuid[], jsonb[])',
 		'udb.outbox_trigger()',
 		'udb.durable_token(udb.token)',
-		'udb.write_receipt(text[], text)'];
+		'udb.write_receipt(text[], text)',
+		'udb.enqueue_projection_task(text, text, text, text, text, text, jsonb, text, text, text, text, text, jsonb, jsonb,'
+			' text, text)',
+		'udb.pending_projection_task_count(text[], text)'];
 	consumer CONSTANT text[] := ARRAY[
 		'udb.read(text, integer)',
 		'udb.peek(bigint, integer, text[])',
@@ -30,13 +33,28 @@ DECLARE
 		'udb.assert_lease(text, text, bigint)',
 		'udb.sweep_outbox_segments()',
 		'udb.sweep_outbox_retention()',
-		'udb.sweep_dead_events()'];
+		'udb.sweep_dead_events()',
+		'udb.claim_projection_tasks(integer, integer, text, text, text, text)',
+		'udb.complete_projection_task(uuid, text)',
+		'udb.complete_projection_task(uuid, bigint, text)',
+		'udb.fail_projection_task(uuid, integer, text, text, boolean, text)',
+		'udb.fail_projection_task(uuid, integer, text, text, bigint, boolean, text)',
+		'udb.heartbeat_projection_task(uuid, bigint, text)',
+		'udb.get_projection_task(uuid, text)',
+		'udb.pending_projection_task_count(text[], text)',
+		'udb.reset_stale_projection_tasks(interval, text)',
+		'udb.sweep_projection_tasks()'];
 	-- A view's tables are read with its owner's rights, but its functions are called with the caller's.
 	monitor CONSTANT text[] := ARRAY[
 		'udb._consumer_reads()',
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
 		'udb._lease_waiting(text)',
+		'udb.get_projection_task(uuid, text)',
+		'udb.projection_task_summary(text)',
+		'udb.pending_task_metrics(integer, text)',
+		'udb.dead_letter_groups(integer, text)',
+		'udb.pending_projection_task_count(text[], text)',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
@@ -49,7 +67,9 @@ DECLARE
 		'udb.seek_consumer(text, text)',
 		'udb.pause_consumer(text)',
 		'udb.resume_consumer(text)',
-		'udb.redrive_dead_letters(text)'];
+		'udb.redrive_dead_letters(text)',
+		'udb.requeue_dead_letter_tasks(text, text)',
+		'udb.requeue_dead_letter_by_source(text, text, text, text, text)'];
 	functions text[];
 	tables text[] := '{}';
 	object text;
@@ -77,6 +97,7 @@ BEGIN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
+		tables := tables || ARRAY['udb.projection_tasks'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP

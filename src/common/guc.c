@@ -45,6 +45,7 @@ int			udb_worker_interval = 10;
 int			udb_sweep_outbox_segments_interval = -1;
 int			udb_sweep_outbox_retention_interval = -1;
 int			udb_sweep_dead_events_interval = -1;
+int			udb_sweep_projection_tasks_interval = -1;
 
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
 bool		udb_notify = true;
@@ -58,6 +59,9 @@ int			udb_outbox_retention = 7 * 24 * 60 * 60;
 
 /* Largest payload, uncompressed; protects readers more than the writer. */
 int			udb_outbox_max_payload = 16 * 1024;
+
+/* Age at which a projection task in progress is taken from who has claimed it. */
+int			udb_projection_stale_after = 5 * 60;
 
 /* Whether each commit's token is sent to the client as udb.last_token. */
 bool		udb_report_token = false;
@@ -113,6 +117,8 @@ udb_guc_init(void)
 					"Sets how often the worker looks for segments to drop.");
 	define_interval("udb.sweep_dead_events_interval", &udb_sweep_dead_events_interval,
 					"Sets how often the worker drops parked events that have been handled.");
+	define_interval("udb.sweep_projection_tasks_interval", &udb_sweep_projection_tasks_interval,
+					"Sets how often the worker looks for projection tasks in progress that are stale.");
 	DefineCustomBoolVariable("udb.notify",
 							 "Sends NOTIFY udb_outbox when new events can be read.",
 							 NULL, &udb_notify, true,
@@ -134,6 +140,11 @@ udb_guc_init(void)
 							"Sets the largest payload that can be enqueued.",
 							NULL, &udb_outbox_max_payload, 16 * 1024, 1, 128 * 1024,
 							PGC_SUSET, GUC_UNIT_KB, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.projection_stale_after",
+							"Sets the age at which a projection task in progress can be claimed again.",
+							"-1 leaves that to reset_stale_projection_tasks().",
+							&udb_projection_stale_after, 5 * 60, -1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomBoolVariable("udb.report_token",
 							 "Sends the token of each commit to the client, as udb.last_token.",
 							 NULL, &udb_report_token, false,

@@ -264,8 +264,8 @@ elapsed(instr_time start)
 	return (int64) INSTR_TIME_GET_MICROSEC(now);
 }
 
-static void
-check_snapshot_conflict(int *conflicts)
+void
+udb_waiter_check_snapshot(int *conflicts)
 {
 	if (!replay_waits_for_snapshot())
 		*conflicts = 0;
@@ -315,7 +315,7 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way, Udb
 				break;
 			if (in_the_way && *waited >= next_check)
 			{
-				check_snapshot_conflict(&conflicts);
+				udb_waiter_check_snapshot(&conflicts);
 				next_check = *waited + SNAPSHOT_TICK;
 			}
 			settling = where->recovering && pg_atomic_read_u64(&area->redone) > where->lsn;

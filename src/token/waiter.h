@@ -33,6 +33,12 @@ extern UdbPositionState udb_waiter_wait(const UdbPosition *position, int64 timeo
 										UdbWhere *where, int64 *waited);
 
 /*
+ * For a wait with a snapshot, every now and then: throw if replay waits for one
+ * again and again.  *conflicts begins with 0.
+ */
+extern void udb_waiter_check_snapshot(int *conflicts);
+
+/*
  * For the startup process: everything up to this position has been applied.
  * With "all" every waiter is to look again.  Takes no lock, allocates nothing
  * and cannot throw.

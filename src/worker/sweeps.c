@@ -119,6 +119,7 @@ udb_sweeps(int *njobs)
 		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .committed = notify_committed, .due = notify_due},
 		{.name = "outbox retention", .interval = &udb_sweep_outbox_retention_interval, .run = retention_run},
 		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run},
+		{.name = "projection tasks", .interval = &udb_sweep_projection_tasks_interval, .sql = "SELECT udb.sweep_projection_tasks()"},
 	};
 
 	*njobs = lengthof(jobs);
