@@ -358,7 +358,8 @@ typedef struct Filter
  * What is claimable, in order, is looked at without locks, and then locked one
  * by one until there are enough, so that nothing is locked that is not claimed.
  * The lock follows a row to its newest version and asks again, as it may have
- * changed since the snapshot.
+ * changed since the snapshot.  OFFSET 0 keeps each ORDER BY, so that the two are
+ * merged and not sorted together.
  */
 static char *
 claim_query(const Filter *filters)
@@ -372,11 +373,13 @@ claim_query(const Filter *filters)
 	return psprintf(
 		"WITH picked AS MATERIALIZED ("
 		"  SELECT l.task_id, c.was_pending FROM ("
-		"    SELECT t.task_id, t.created_at, true AS was_pending FROM udb.projection_tasks t"
+		"    (SELECT t.task_id, t.created_at, true AS was_pending FROM udb.projection_tasks t"
 		"    WHERE t.status = 'PENDING' AND t.created_at >= $3%s"
+		"    ORDER BY t.created_at, t.task_id OFFSET 0)"
 		"    UNION ALL"
-		"    SELECT t.task_id, t.created_at, false FROM udb.projection_tasks t"
+		"    (SELECT t.task_id, t.created_at, false FROM udb.projection_tasks t"
 		"    WHERE t.status = 'FAILED' AND t.next_retry_at <= $4 AND t.retry_count < $2%s"
+		"    ORDER BY t.created_at, t.task_id OFFSET 0)"
 		"    ORDER BY created_at, task_id) c,"
 		"  LATERAL (SELECT t.task_id FROM udb.projection_tasks t WHERE t.task_id = c.task_id"
 		"    AND (t.status = 'PENDING'"
@@ -496,6 +499,7 @@ claim(int batch, int max_retries, const Filter *filters, ReturnSetInfo *rsinfo)
 	}
 	udb_spi_end(&spi);
 	claimed = Min(before, first);
+	UDB_DEBUG_POINT("projection-claimed");
 
 	/* all that is older is taken, or will lower the mark */
 	if (n < batch)
