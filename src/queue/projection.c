@@ -322,7 +322,9 @@ udb_projection_task_changed(PG_FUNCTION_ARGS)
 				(errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
 				 errmsg("_projection_task_changed() can only be the trigger of its table")));
 	deleted = TRIGGER_FIRED_BY_DELETE(trigdata->tg_event);
-	tuple = TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event) ? trigdata->tg_newtuple : trigdata->tg_trigtuple;
+	tuple = trigdata->tg_trigtuple;
+	if (TRIGGER_FIRED_BY_UPDATE(trigdata->tg_event))
+		tuple = trigdata->tg_newtuple;
 	desc = RelationGetDescr(trigdata->tg_relation);
 	status = heap_getattr(tuple, Anum_status, desc, &isnull);
 	my_slot = udb_database_slot();
@@ -510,7 +512,7 @@ claim(int batch, int max_retries, const Filter *filters, ReturnSetInfo *rsinfo)
 
 UDB_FUNCTION(udb_claim_projection_tasks);
 
-/* claim_projection_tasks(batch_size, max_retries, target_backend, target_instance, project_id, store) */
+/* claim_projection_tasks(batch_size, max_retries, ... filters, store) returns SETOF */
 Datum
 udb_claim_projection_tasks(PG_FUNCTION_ARGS)
 {

@@ -168,7 +168,9 @@ look(ArrayType *ids, uint64 *key, char **detail)
 		task_id = SPI_getbinval(row, desc, 3, &isnull);
 		if (!isnull)
 			*key = udb_tasks_key(DatumGetUUIDP(task_id));
-		state = status != NULL && DatumGetBool(SPI_getbinval(row, desc, 4, &isnull)) ? UDB_TASKS_PENDING : UDB_TASKS_MISSING;
+		state = UDB_TASKS_MISSING;
+		if (status != NULL && DatumGetBool(SPI_getbinval(row, desc, 4, &isnull)))
+			state = UDB_TASKS_PENDING;
 		oldcontext = MemoryContextSwitchTo(context);
 		if (status == NULL)
 			*detail = psprintf("Projection task \"%s\" does not exist.", id);
@@ -266,9 +268,11 @@ udb_tasks_wait(ArrayType *ids, int64 timeout, char **detail)
 		start_waiting();
 		do
 		{
-			XLogRecPtr	replayed = RecoveryInProgress() ? GetXLogReplayRecPtr(NULL) : InvalidXLogRecPtr;
+			XLogRecPtr	replayed = InvalidXLogRecPtr;
 			uint64		published = key;
 
+			if (RecoveryInProgress())
+				replayed = GetXLogReplayRecPtr(NULL);
 			pg_atomic_write_u64(&slot->key, published);
 			pg_memory_barrier();
 			state = look(ids, &key, detail);

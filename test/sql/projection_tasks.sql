@@ -112,6 +112,11 @@ SELECT idempotency_key FROM udb.claim_projection_tasks(3, project_id => 'regress
 COMMIT;
 SELECT udb.reset_stale_projection_tasks('0');
 SELECT idempotency_key FROM udb.claim_projection_tasks(1, project_id => 'regress');
+SELECT count(*) FROM udb.claim_projection_tasks(100, project_id => 'regress');
+BEGIN;
+SELECT udb.reset_stale_projection_tasks('0');
+SELECT idempotency_key FROM udb.claim_projection_tasks(1, project_id => 'regress');
+COMMIT;
 -- many at once, more than a transaction remembers one by one
 SELECT count(put('m' || n, 'regress2')) FROM generate_series(1, 200) n;
 SELECT count(*), count(DISTINCT claim_token), min(idempotency_key) FROM udb.claim_projection_tasks(150, project_id => 'regress2');
@@ -146,4 +151,27 @@ SELECT c.relname, pg_get_expr(indpred, indrelid) FROM pg_index JOIN pg_class c O
 WHERE indrelid = 'udb.projection_tasks'::regclass ORDER BY 1;
 
 DELETE FROM udb.projection_tasks WHERE project_id IN ('regress', 'regress2');
+
+-- who may do what
+CREATE ROLE regress_projection_producer;
+CREATE ROLE regress_projection_worker;
+SELECT udb.grant_role('regress_projection_producer', 'producer'), udb.grant_role('regress_projection_worker', 'worker');
+SET ROLE regress_projection_producer;
+SELECT udb.enqueue_projection_task('r', 'regress', source_table => 't', target_backend => 'b') IS NOT NULL AS made;
+SELECT udb.claim_projection_tasks();
+SELECT outcome, detail FROM udb.wait_for_fence('{"projection_task_ids": ["r"]}', '0');
+SELECT udb._fail_projection_task(NULL, NULL, 1, 'FAILED', NULL, true, NULL);
+SET ROLE regress_projection_worker;
+SELECT udb.enqueue_projection_task('r2', 'regress', source_table => 't', target_backend => 'b');
+SELECT c.task_id, c.claim_token FROM udb.claim_projection_tasks(project_id => 'regress') c \gset
+SELECT udb.heartbeat_projection_task(:'task_id', :claim_token), udb.fail_projection_task(:'task_id', 0, 'FAILED', 'e', :claim_token),
+	udb.complete_projection_task(:'task_id', :claim_token);
+SELECT status FROM udb.get_projection_task(:'task_id');
+SELECT * FROM udb.projection_tasks;
+SELECT udb.requeue_dead_letter_tasks();
+SELECT udb._reset_stale_projection_tasks('0', 1);
+RESET ROLE;
+DELETE FROM udb.projection_tasks WHERE project_id = 'regress';
+DROP OWNED BY regress_projection_producer, regress_projection_worker;
+DROP ROLE regress_projection_producer, regress_projection_worker;
 DROP FUNCTION put;

@@ -79,6 +79,18 @@ foreach my $section ('Leases', 'Migrations')
 }
 $third->quit;
 
+# ---- that under "Projection tasks" ----
+
+{
+	$readme =~ /^## Projection tasks\n(.*?)^## /ms or die 'README has no section "Projection tasks"';
+	my $s = session($node);
+	my @results = map { $s->query($_) } $1 =~ /^```sql\n(.*?)^```/msg;
+	is($results[0], 't', 'README has a session with a projection task, which is made');
+	is($results[1], 'orders:7:v1|t', 'and claimed and completed');
+	is($results[2], "cleared|\n0|1", 'and lets a fence pass');
+	$s->quit;
+}
+
 # ---- functions ----
 
 foreach my $f (rows("SELECT proname, prokind, pg_get_function_arguments(oid) FROM pg_proc WHERE $public ORDER BY 1, 3"))

@@ -80,30 +80,27 @@ sleeping($primary, $reader);
 my $start = time;
 $worker->query('SELECT count(*) FROM (' . join(' UNION ALL ', map { complete($_) } @others) . ') c');
 is($reader->receive, 'cleared||', 'two hundred tasks of one transaction');
-cmp_ok(time - $start, '<', 0.9, 'wake it, too');
+cmp_ok(time - $start, '<', 0.6, 'wake it, too');
 
 # ---- the end of a prepared transaction ----
 
-foreach my $end ('COMMIT', 'ROLLBACK')
+@late = ();
+foreach my $end ('COMMIT', 'COMMIT', 'COMMIT', 'ROLLBACK')
 {
 	($receipt, $id) = tasks(1);
 	$worker->query('BEGIN');
 	$worker->query(complete($id));
 	$worker->query("PREPARE TRANSACTION 'p'");
-	$reader->send(fence($receipt, '3 s'));
+	$reader->send(fence($receipt, $end eq 'COMMIT' ? '100 s' : '1500 ms'));
 	sleeping($primary, $reader);
-	$start = time;
-	$primary->safe_psql('postgres', "$end PREPARED 'p'");
-	if ($end eq 'COMMIT')
-	{
-		is($reader->receive, 'cleared||', 'COMMIT PREPARED in another session wakes');
-		cmp_ok(time - $start, '<', 0.9, 'at once');
-	}
-	else
-	{
-		like($reader->receive, qr/^stale\|fence_timed_out\|/, 'ROLLBACK PREPARED clears nothing');
-	}
+	my $start = time;
+	$worker->query("$end PREPARED 'p'");
+	my $got = $reader->receive;
+	push @late, time - $start if $end eq 'COMMIT';
+	like($got, $end eq 'COMMIT' ? qr/^cleared\|\|$/ : qr/^stale\|fence_timed_out\|/, "$end PREPARED");
 }
+@late = sort { $a <=> $b } @late;
+cmp_ok($late[1], '<', 0.4, 'COMMIT PREPARED wakes at once');
 
 # ---- past the trigger, which the clock makes good ----
 
@@ -160,21 +157,27 @@ $reader->receive;
 # ---- on a standby ----
 
 my $away = session($standby);
-($receipt, $id) = tasks(1);
-my $token = $worker->query('SELECT udb.last_commit_token()');
-$receipt =~ s/}$/, "source_token": "$token"}/;
-$away->send(fence($receipt));
-sleeping($standby, $away);
-ok(!$away->done, 'a standby waits');
-$start = time;
-$worker->query(complete($id));
-is($away->receive, 'cleared||', 'until the completion is replayed');
-cmp_ok(time - $start, '<', 0.9, 'not for the next second');
-is($away->query("SELECT status FROM udb.projection_tasks WHERE task_id = '$id'"), 'COMPLETED', 'which is there then');
+@late = ();
+foreach (1 .. 3)
+{
+	($receipt, $id) = tasks(1);
+	my $token = $worker->query('SELECT udb.last_commit_token()');
+	$receipt =~ s/}$/, "source_token": "$token"}/;
+	$away->send(fence($receipt));
+	sleeping($standby, $away);
+	ok(!$away->done, 'a standby waits');
+	my $start = time;
+	$worker->query(complete($id));
+	is($away->receive, 'cleared||', 'until the completion is replayed');
+	push @late, time - $start;
+	is($away->query("SELECT status FROM udb.projection_tasks WHERE task_id = '$id'"), 'COMPLETED', 'which is there then');
+}
+@late = sort { $a <=> $b } @late;
+cmp_ok($late[1], '<', 0.4, 'not for the next second');
 
 # replay must not wait for the query that waits for replay
 ($receipt, $id) = tasks(1);
-$token = $worker->query('SELECT udb.last_commit_token()');
+my $token = $worker->query('SELECT udb.last_commit_token()');
 $standby->append_conf('postgresql.conf', 'max_standby_streaming_delay = -1');
 $standby->reload;
 $receipt =~ s/}$/, "source_token": "$token"}/;
