@@ -21,7 +21,9 @@
 #include "lease/lease.h"
 #include "outbox/outbox.h"
 #include "queue/projection.h"
+#include "queue/queue.h"
 #include "token/token.h"
+#include "worker/status.h"
 #include "worker/worker.h"
 
 UDB_MODULE_MAGIC(UDB_NAME, UDB_VERSION);
@@ -50,6 +52,8 @@ _PG_init(void)
 	udb_clock_init();
 	udb_lease_init();
 	udb_outbox_init();
+	udb_status_init();
+	udb_queue_init();
 	udb_projection_init();
 	udb_worker_init();
 }

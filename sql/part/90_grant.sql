@@ -13,6 +13,9 @@ DECLARE
 		'udb.outbox_trigger()',
 		'udb.durable_token(udb.token)',
 		'udb.write_receipt(text[], text)',
+		'udb.send_job(text, jsonb, interval, timestamptz, interval, integer, integer, text, text, text)',
+		'udb.send_jobs(text, jsonb[], interval, timestamptz, interval, integer, integer, text[], text[], text)',
+		'udb.get_job(bigint, text)',
 		'udb.enqueue_projection_task(text, text, text, text, text, text, jsonb, text, text, text, text, text, jsonb, jsonb,'
 			' text, text)',
 		'udb.pending_projection_task_count(text[], text)'];
@@ -26,6 +29,16 @@ DECLARE
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	worker CONSTANT text[] := ARRAY[
+		'udb.claim_jobs(text, text, integer, interval, text)',
+		'udb.wait_for_jobs(text, interval, text)',
+		'udb.await_jobs(text, interval, boolean, text)',
+		'udb.ack_job(bigint, bigint, text)',
+		'udb.ack_jobs(bigint[], bigint, text)',
+		'udb.retry_job(bigint, bigint, interval, text, text)',
+		'udb.fail_job(bigint, bigint, text, text)',
+		'udb.extend_job(bigint, bigint, interval, text)',
+		'udb.get_job(bigint, text)',
+		'udb.sweep_jobs()',
 		'udb.try_acquire_lease(text, text, interval)',
 		'udb.acquire_lease(text, text, interval, interval)',
 		'udb.renew_lease(text, text, bigint, interval)',
@@ -46,10 +59,12 @@ DECLARE
 		'udb.sweep_projection_tasks()'];
 	-- A view's tables are read with its owner's rights, but its functions are called with the caller's.
 	monitor CONSTANT text[] := ARRAY[
+		'udb.get_job(bigint, text)',
 		'udb._consumer_reads()',
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
 		'udb._lease_waiting(text)',
+		'udb._worker_status()',
 		'udb.get_projection_task(uuid, text)',
 		'udb.projection_task_summary(text)',
 		'udb.pending_task_metrics(integer, text)',
@@ -59,6 +74,7 @@ DECLARE
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	admin CONSTANT text[] := ARRAY[
+		'udb.redrive_jobs(text, bigint[], integer, text)',
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
 		'udb.create_consumer(text, text[], text)',
@@ -97,6 +113,8 @@ BEGIN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
+		tables := tables || ARRAY['udb.worker_status'];
+		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
 		tables := tables || ARRAY['udb.projection_tasks'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 	END IF;

@@ -33,6 +33,12 @@ int			udb_max_consumers = 256;
 int			udb_max_leases = 8192;
 
 /*
+ * For how many queues, over all databases, shared memory remembers where claims
+ * begin.  Queues beyond that work, only slower.
+ */
+int			udb_max_queues = 256;
+
+/*
  * Whether background workers run.  Off is for the administrator who must rule
  * them out as the cause of something; enqueue and read go on working.
  */
@@ -45,6 +51,7 @@ int			udb_worker_interval = 10;
 int			udb_sweep_outbox_segments_interval = -1;
 int			udb_sweep_outbox_retention_interval = -1;
 int			udb_sweep_dead_events_interval = -1;
+int			udb_sweep_jobs_interval = -1;
 int			udb_sweep_projection_tasks_interval = -1;
 
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
@@ -103,6 +110,11 @@ udb_guc_init(void)
 							"Leases beyond this number work, but are looked up in the index.",
 							&udb_max_leases, 8192, 64, 10000000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.max_queues",
+							"Sets for how many queues of jobs shared memory remembers where claims begin.",
+							"Queues beyond this number work, but are looked through from the front.",
+							&udb_max_queues, 256, 8, 100000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("udb.worker",
 							 "Runs background workers.",
 							 NULL, &udb_worker_enabled, true,
@@ -117,6 +129,8 @@ udb_guc_init(void)
 					"Sets how often the worker looks for segments to drop.");
 	define_interval("udb.sweep_dead_events_interval", &udb_sweep_dead_events_interval,
 					"Sets how often the worker drops parked events that have been handled.");
+	define_interval("udb.sweep_jobs_interval", &udb_sweep_jobs_interval,
+					"Sets how often the worker looks for claims that ran out and jobs that expire.");
 	define_interval("udb.sweep_projection_tasks_interval", &udb_sweep_projection_tasks_interval,
 					"Sets how often the worker looks for projection tasks in progress that are stale.");
 	DefineCustomBoolVariable("udb.notify",

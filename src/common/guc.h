@@ -15,11 +15,13 @@
 extern int	udb_max_databases;
 extern int	udb_max_consumers;
 extern int	udb_max_leases;
+extern int	udb_max_queues;
 extern bool udb_worker_enabled;
 extern int	udb_worker_interval;
 extern int	udb_sweep_outbox_segments_interval;
 extern int	udb_sweep_outbox_retention_interval;
 extern int	udb_sweep_dead_events_interval;
+extern int	udb_sweep_jobs_interval;
 extern int	udb_sweep_projection_tasks_interval;
 extern int	udb_projection_stale_after;
 extern bool udb_notify;

@@ -53,7 +53,7 @@
 
 /* how often to ask how far replay is, and to look for it waiting for us */
 #define REPLAY_MS 10
-#define SNAPSHOT_MS 50
+#define CONFLICT_MS 50
 
 typedef struct TaskWaiter
 {
@@ -223,7 +223,7 @@ sleep_on_task(instr_time start, int64 timeout, XLogRecPtr replayed)
 	TaskWaiter *slot = &area->slots[udb_my_procno()];
 	int64		slept = elapsed(start);
 	int64		look_again = slept + (int64) LOOK_AGAIN_MS * 1000;
-	int64		next_check = slept + SNAPSHOT_MS * 1000;
+	int64		next_check = slept + CONFLICT_MS * 1000;
 	int			conflicts = 0;
 
 	while (pg_atomic_read_u64(&slot->key) != 0 && slept < Min(timeout, look_again))
@@ -234,8 +234,8 @@ sleep_on_task(instr_time start, int64 timeout, XLogRecPtr replayed)
 		if (standby && slept >= next_check)
 		{
 			/* replay may wait for this very query, whose snapshot is in its way */
-			udb_waiter_check_snapshot(&conflicts);
-			next_check = slept + SNAPSHOT_MS * 1000;
+			udb_waiter_check_conflict(true, &conflicts);
+			next_check = slept + CONFLICT_MS * 1000;
 		}
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 						 (long) Min((left + 999) / 1000, standby ? REPLAY_MS : LOOK_AGAIN_MS),

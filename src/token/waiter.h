@@ -25,18 +25,18 @@ extern uint32 udb_run(void);
 
 /*
  * Wait until the position is not pending any more, or the time is over.
- * *waited is in microseconds.  With "in_the_way" the caller's transaction has or
- * had a snapshot; then the wait is given up with an error when replay waits for
- * one.
+ * *waited is in microseconds.  The wait is given up with an error when replay
+ * waits for a lock of this session, and, with "in_the_way", when it waits for a
+ * snapshot or a page: the caller's transaction has or had one.
  */
 extern UdbPositionState udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way,
 										UdbWhere *where, int64 *waited);
 
 /*
- * For a wait with a snapshot, every now and then: throw if replay waits for one
- * again and again.  *conflicts begins with 0.
+ * For whoever else waits on a standby, every now and then: throw if replay has
+ * been waiting for this session, as above, each time.  *conflicts begins with 0.
  */
-extern void udb_waiter_check_snapshot(int *conflicts);
+extern void udb_waiter_check_conflict(bool in_the_way, int *conflicts);
 
 /*
  * For the startup process: everything up to this position has been applied.

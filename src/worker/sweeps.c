@@ -62,6 +62,7 @@ notify_run(void)
 	{
 		Async_Notify(NOTIFY_CHANNEL, "");
 		notifying = horizon;
+		return 1;
 	}
 	return 0;
 }
@@ -107,8 +108,7 @@ retention_run(void)
 static int64
 dead_run(void)
 {
-	(void) udb_retention_settle();
-	return 0;
+	return (int64) udb_retention_settle();
 }
 
 UdbJob *
@@ -116,9 +116,10 @@ udb_sweeps(int *njobs)
 {
 	static UdbJob jobs[] = {
 		{.name = "outbox segments", .interval = &udb_sweep_outbox_segments_interval, .run = segments_run, .committed = segments_committed, .due = segments_due},
-		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .committed = notify_committed, .due = notify_due},
+		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .once = true, .committed = notify_committed, .due = notify_due},
 		{.name = "outbox retention", .interval = &udb_sweep_outbox_retention_interval, .run = retention_run},
-		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run},
+		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run, .once = true},
+		{.name = "jobs", .interval = &udb_sweep_jobs_interval, .sql = "SELECT udb.sweep_jobs()"},
 		{.name = "projection tasks", .interval = &udb_sweep_projection_tasks_interval, .sql = "SELECT udb.sweep_projection_tasks()"},
 	};
 
