@@ -20,6 +20,7 @@
 #include "common/shmem.h"
 #include "lease/lease.h"
 #include "outbox/outbox.h"
+#include "queue/projection.h"
 #include "queue/queue.h"
 #include "saga/runner.h"
 #include "reactor/reactor.h"
@@ -57,6 +58,7 @@ _PG_init(void)
 	udb_status_init();
 	udb_queue_init();
 	udb_reactor_init();
+	udb_projection_init();
 	udb_worker_init();
 }
 

@@ -27,7 +27,10 @@ DECLARE
 		'udb.update_record(text, text, jsonb, text)',
 		'udb.remove_record(text, text, text)',
 		'udb.touch_record(text, text, text)',
-		'udb.announce(text, text, jsonb, text)'];
+		'udb.announce(text, text, jsonb, text)',
+		'udb.enqueue_projection_task(text, text, text, text, text, text, jsonb, text, text, text, text, text, jsonb, jsonb,'
+			' text, text)',
+		'udb.pending_projection_task_count(text[], text)'];
 	consumer CONSTANT text[] := ARRAY[
 		'udb.read(text, integer)',
 		'udb.peek(bigint, integer, text[])',
@@ -75,7 +78,17 @@ DECLARE
 		'udb.sweep_outbox_segments()',
 		'udb.sweep_outbox_retention()',
 		'udb.sweep_dead_events()',
-		'udb.sweep_registries()'];
+		'udb.sweep_registries()',
+		'udb.claim_projection_tasks(integer, integer, text, text, text, text)',
+		'udb.complete_projection_task(uuid, text)',
+		'udb.complete_projection_task(uuid, bigint, text)',
+		'udb.fail_projection_task(uuid, integer, text, text, boolean, text)',
+		'udb.fail_projection_task(uuid, integer, text, text, bigint, boolean, text)',
+		'udb.heartbeat_projection_task(uuid, bigint, text)',
+		'udb.get_projection_task(uuid, text)',
+		'udb.pending_projection_task_count(text[], text)',
+		'udb.reset_stale_projection_tasks(interval, text)',
+		'udb.sweep_projection_tasks()'];
 	-- A view's tables are read with its owner's rights, but its functions are called with the caller's.
 	monitor CONSTANT text[] := ARRAY[
 		'udb.get_job(bigint, text)',
@@ -90,6 +103,11 @@ DECLARE
 		'udb.latest_admin_audit_hash(text)',
 		'udb.list_admin_audit(text, text, text, text, integer, bigint, boolean, text)',
 		'udb.verify_admin_audit_chain(bigint, text)',
+		'udb.get_projection_task(uuid, text)',
+		'udb.projection_task_summary(text)',
+		'udb.pending_task_metrics(integer, text)',
+		'udb.dead_letter_groups(integer, text)',
+		'udb.pending_projection_task_count(text[], text)',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
@@ -109,7 +127,9 @@ DECLARE
 		'udb.create_registry(text, text)',
 		'udb.drop_registry(text, text)',
 		'udb.create_registry_consumer(text, text, regprocedure, bigint, text)',
-		'udb.drop_registry_consumer(text, text)'];
+		'udb.drop_registry_consumer(text, text)',
+		'udb.requeue_dead_letter_tasks(text, text)',
+		'udb.requeue_dead_letter_by_source(text, text, text, text, text)'];
 	functions text[];
 	tables text[] := '{}';
 	object text;
@@ -139,6 +159,7 @@ BEGIN
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
 		tables := tables || ARRAY['udb.worker_status'];
 		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
+		tables := tables || ARRAY['udb.projection_tasks'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 		tables := tables || ARRAY['udb.admin_audit_log', 'udb.admin_audit_witness'];
 		tables := tables || ARRAY['udb.sagas'];

@@ -54,6 +54,7 @@ int			udb_sweep_dead_events_interval = -1;
 int			udb_sweep_jobs_interval = -1;
 int			udb_sweep_sagas_interval = -1;
 int			udb_sweep_registries_interval = -1;
+int			udb_sweep_projection_tasks_interval = -1;
 
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
 bool		udb_notify = true;
@@ -73,6 +74,8 @@ int			udb_saga_stale_after = 5 * 60;
 
 /* Failed attempts to compensate a saga before it is left to people. */
 int			udb_saga_poison_threshold = 5;
+/* Age at which a projection task in progress is taken from who has claimed it. */
+int			udb_projection_stale_after = 5 * 60;
 
 /* Whether each commit's token is sent to the client as udb.last_token. */
 bool		udb_report_token = false;
@@ -145,6 +148,8 @@ udb_guc_init(void)
 					"Sets how often the worker looks for stale sagas and those that it compensates.");
 	define_interval("udb.sweep_registries_interval", &udb_sweep_registries_interval,
 					"Sets how often the worker looks for changes of registries that handlers have missed.");
+	define_interval("udb.sweep_projection_tasks_interval", &udb_sweep_projection_tasks_interval,
+					"Sets how often the worker looks for projection tasks in progress that are stale.");
 	DefineCustomBoolVariable("udb.notify",
 							 "Sends NOTIFY udb_outbox when new events can be read.",
 							 NULL, &udb_notify, true,
@@ -175,6 +180,11 @@ udb_guc_init(void)
 							"Sets after how many failed attempts to compensate a saga it is left to people.",
 							NULL, &udb_saga_poison_threshold, 5, 1, INT_MAX,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.projection_stale_after",
+							"Sets the age at which a projection task in progress can be claimed again.",
+							"-1 leaves that to reset_stale_projection_tasks().",
+							&udb_projection_stale_after, 5 * 60, -1, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_S, NULL, NULL, NULL);
 	DefineCustomBoolVariable("udb.report_token",
 							 "Sends the token of each commit to the client, as udb.last_token.",
 							 NULL, &udb_report_token, false,

@@ -24,6 +24,8 @@ extern int	udb_sweep_dead_events_interval;
 extern int	udb_sweep_jobs_interval;
 extern int	udb_sweep_sagas_interval;
 extern int	udb_sweep_registries_interval;
+extern int	udb_sweep_projection_tasks_interval;
+extern int	udb_projection_stale_after;
 extern bool udb_notify;
 extern int	udb_notify_interval;
 extern int	udb_outbox_segment_size;

@@ -10,7 +10,7 @@
  *	outbox_seq				position of the last committed event when the
  *							receipt was written, so at least that of the
  *							session's own; 0 if there is none
- *	projection_task_ids		as given
+ *	projection_task_ids		as given: keys of projection tasks, or their ids
  *	manifest_checksum		as given
  *	written_at_unix_ms		by the wall clock
  *
@@ -19,7 +19,7 @@
  * back, and buys nothing, since a consumer passes the events in order.
  *
  * Reading it waits, inside one deadline, for the token and for the projection
- * tasks, in a query and with its snapshot (see fence.c).
+ * tasks (see tasks.c), in a query and with its snapshot (see fence.c).
  *
  * Copyright (c) 2026, the udb authors
  *
@@ -29,18 +29,13 @@
 
 #include "access/htup_details.h"
 #include "access/xact.h"
-#include "catalog/namespace.h"
 #include "catalog/pg_type.h"
 #include "funcapi.h"
-#include "miscadmin.h"
 #include "portability/instr_time.h"
-#include "storage/latch.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
-#include "utils/lsyscache.h"
 #include "utils/numeric.h"
-#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "common/compat.h"
@@ -49,11 +44,8 @@
 #include "common/spi.h"
 #include "token/commit.h"
 #include "token/fence.h"
+#include "token/tasks.h"
 #include "token/type.h"
-
-/* How often to look at projection tasks, in milliseconds: doubled up to the last. */
-#define FIRST_LOOK 2
-#define LAST_LOOK 64
 
 /* ---- writing --------------------------------------------------------------- */
 
@@ -268,62 +260,6 @@ receipt_tasks(Jsonb *receipt)
 	return construct_array(ids, n, TEXTOID, -1, false, TYPALIGN_INT);
 }
 
-typedef enum TaskState
-{
-	TASKS_DONE,
-	TASKS_PENDING,
-	TASKS_MISSING /* some are not there, or will never be done */
-} TaskState;
-
-/*
- * The worst of the tasks, with a sentence about it.  They may be completed by
- * somebody else at any time, hence a new snapshot each time.
- */
-static TaskState
-look_at_tasks(ArrayType *ids, char **detail)
-{
-	static SPIPlanPtr plan = NULL;
-	static const Oid types[] = {TEXTARRAYOID};
-	MemoryContext context = CurrentMemoryContext;
-	Datum		values[1];
-	TaskState	state = TASKS_DONE;
-	UdbSpi		spi;
-
-	if (!OidIsValid(get_relname_relid("projection_tasks", get_namespace_oid(UDB_SCHEMA, false))))
-	{
-		*detail = pstrdup("This database has no projection tasks.");
-		return TASKS_MISSING;
-	}
-	values[0] = PointerGetDatum(ids);
-	udb_spi_begin(&spi);
-	if (udb_spi_execute(
-			&plan,
-			"SELECT i.id, p.status, p.status IS NULL OR p.status = 'DEAD_LETTER'"
-			" FROM pg_catalog.unnest($1) i(id)"
-			" LEFT JOIN udb.projection_tasks p ON p.task_id::text = pg_catalog.lower(i.id)"
-			" WHERE p.status IS DISTINCT FROM 'COMPLETED'"
-			" ORDER BY 3 DESC, 1 LIMIT 1",
-			1, types, values, NULL, SPI_OK_SELECT) > 0)
-	{
-		HeapTuple	row = SPI_tuptable->vals[0];
-		TupleDesc	desc = SPI_tuptable->tupdesc;
-		char	   *status = SPI_getvalue(row, desc, 2);
-		bool		isnull;
-		MemoryContext oldcontext;
-
-		state = DatumGetBool(SPI_getbinval(row, desc, 3, &isnull)) ? TASKS_MISSING : TASKS_PENDING;
-		oldcontext = MemoryContextSwitchTo(context);
-		if (status == NULL)
-			*detail =
-				psprintf("Projection task \"%s\" does not exist.", SPI_getvalue(row, desc, 1));
-		else
-			*detail = psprintf("Projection task \"%s\" is %s.", SPI_getvalue(row, desc, 1), status);
-		MemoryContextSwitchTo(oldcontext);
-	}
-	udb_spi_end(&spi);
-	return state;
-}
-
 static int64
 elapsed(instr_time start)
 {
@@ -332,27 +268,6 @@ elapsed(instr_time start)
 	INSTR_TIME_SET_CURRENT(now);
 	INSTR_TIME_SUBTRACT(now, start);
 	return (int64) INSTR_TIME_GET_MICROSEC(now);
-}
-
-static TaskState
-wait_for_tasks(ArrayType *ids, instr_time start, int64 timeout, char **detail)
-{
-	static uint32 wait_event = 0;
-	long		look = FIRST_LOOK;
-	TaskState	state;
-	int64		left;
-
-	while ((state = look_at_tasks(ids, detail)) == TASKS_PENDING &&
-		   (left = timeout - elapsed(start)) > 0)
-	{
-		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Min(look, (left + 999) / 1000),
-						 udb_wait_event(&wait_event, "UdbFenceProjection"));
-		ResetLatch(MyLatch);
-		CHECK_FOR_INTERRUPTS();
-		look = Min(look * 2, LAST_LOOK);
-	}
-	return state;
 }
 
 /* Fill in the row for a fence that has not cleared. */
@@ -404,11 +319,11 @@ udb_wait_for_fence(PG_FUNCTION_ARGS)
 		stale(values, nulls, "fence_timed_out", "The source token was not reached.");
 	else if (tasks != NULL)
 	{
-		TaskState	state = wait_for_tasks(tasks, start, timeout, &detail);
+		UdbTasksState state = udb_tasks_wait(tasks, timeout - elapsed(start), &detail);
 
-		if (state != TASKS_DONE)
-			stale(values, nulls, state == TASKS_MISSING ? "projection_missing" : "fence_timed_out",
-				  detail);
+		if (state != UDB_TASKS_DONE)
+			stale(values, nulls,
+				  state == UDB_TASKS_MISSING ? "projection_missing" : "fence_timed_out", detail);
 	}
 	values[3] =
 		Float8GetDatum((token == NULL && tasks == NULL) ? 0 : (double) elapsed(start) / 1000);

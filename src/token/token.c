@@ -11,6 +11,7 @@
 
 #include "token/commit.h"
 #include "token/fence.h"
+#include "token/tasks.h"
 #include "token/token.h"
 #include "token/waiter.h"
 
@@ -18,6 +19,7 @@ void
 udb_token_init(void)
 {
 	udb_waiter_init();
+	udb_tasks_init();
 	udb_commit_init();
 	udb_fence_init();
 }

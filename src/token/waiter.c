@@ -293,9 +293,8 @@ elapsed(instr_time start)
 	return (int64) INSTR_TIME_GET_MICROSEC(now);
 }
 
-/* Throw if replay has been waiting for this session for some time. */
-static void
-check_conflict(bool in_the_way, int *conflicts)
+void
+udb_waiter_check_conflict(bool in_the_way, int *conflicts)
 {
 	bool		lock = replay_waits_for_my_lock();
 
@@ -356,7 +355,7 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way, Udb
 				break;
 			if (looks_out && *waited >= next_check)
 			{
-				check_conflict(in_the_way, &conflicts);
+				udb_waiter_check_conflict(in_the_way, &conflicts);
 				next_check = *waited + CONFLICT_TICK;
 			}
 			settling = where->recovering && pg_atomic_read_u64(&area->redone) > where->lsn;

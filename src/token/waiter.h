@@ -33,6 +33,12 @@ extern UdbPositionState udb_waiter_wait(const UdbPosition *position, int64 timeo
 										UdbWhere *where, int64 *waited);
 
 /*
+ * For whoever else waits on a standby, every now and then: throw if replay has
+ * been waiting for this session, as above, each time.  *conflicts begins with 0.
+ */
+extern void udb_waiter_check_conflict(bool in_the_way, int *conflicts);
+
+/*
  * For the startup process: everything up to this position has been applied.
  * With "all" every waiter is to look again.  Takes no lock, allocates nothing
  * and cannot throw.

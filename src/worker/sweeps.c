@@ -125,6 +125,7 @@ udb_sweeps(int *njobs)
 		{.name = "sagas", .interval = &udb_sweep_sagas_interval, .run = udb_sagas_run, .due = udb_sagas_due},
 		{.name = "registry notify", .interval = &udb_worker_interval, .run = udb_reactor_notify_run, .once = true, .committed = udb_reactor_notify_committed, .due = udb_reactor_notify_due},
 		{.name = "registries", .interval = &udb_sweep_registries_interval, .run = udb_reactor_sweep_run, .due = udb_reactor_sweep_due},
+		{.name = "projection tasks", .interval = &udb_sweep_projection_tasks_interval, .sql = "SELECT udb.sweep_projection_tasks()"},
 	};
 
 	*njobs = lengthof(jobs);

@@ -42,22 +42,37 @@ SELECT * FROM udb.wait_for_fence('{"source_token": null, "projection_task_ids": 
 SELECT * FROM udb.wait_for_fence('{"source_token": null, "projection_task_ids": null, "unknown": 1}', '0');
 SELECT outcome FROM udb.wait_for_fence(jsonb_build_object('source_token', udb.last_commit_token()::text), '0');
 
--- projection tasks, before there is a table of them
-SELECT outcome, reason, detail FROM udb.wait_for_fence('{"projection_task_ids": ["x"]}', '1 min');
--- and with one
-CREATE TABLE udb.projection_tasks (task_id uuid PRIMARY KEY, status text NOT NULL);
-INSERT INTO udb.projection_tasks VALUES
-	('00000000-0000-0000-0000-00000000000a', 'COMPLETED'), ('00000000-0000-0000-0000-00000000000b', 'PENDING'),
-	('00000000-0000-0000-0000-00000000000c', 'DEAD_LETTER'), ('00000000-0000-0000-0000-00000000000d', 'FAILED');
+-- projection tasks, by key
 CREATE FUNCTION pg_temp.tasks(ids text[]) RETURNS jsonb LANGUAGE sql AS $$
-	SELECT jsonb_build_object('projection_task_ids',
-		(SELECT jsonb_agg('00000000-0000-0000-0000-00000000000' || i) FROM unnest(ids) i)) $$;
+	SELECT jsonb_build_object('projection_task_ids', (SELECT jsonb_agg('receipt:' || i) FROM unnest(ids) i)) $$;
 SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{a}'), '1 min');
-SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{A}'), '1 min');
-SELECT outcome, reason, detail, waited_ms >= 50 AS waited FROM udb.wait_for_fence(pg_temp.tasks('{a,b}'), '50 ms');
-SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{d}'), '0');
+SELECT count(udb.enqueue_projection_task('receipt:' || i, 'receipt', source_table => 't', target_backend => 'b'))
+FROM unnest('{a,b,c,d,e}'::text[]) i;
+SELECT count(*) FROM udb.claim_projection_tasks(4);
+SELECT udb.complete_projection_task(task_id) FROM udb.projection_tasks WHERE idempotency_key = 'receipt:a';
+SELECT udb.fail_projection_task(task_id, 1, 'DEAD_LETTER') FROM udb.projection_tasks WHERE idempotency_key = 'receipt:c';
+SELECT udb.fail_projection_task(task_id, 12, 'FAILED') FROM udb.projection_tasks WHERE idempotency_key = 'receipt:d';
+SELECT idempotency_key, status FROM udb.projection_tasks WHERE project_id = 'receipt' ORDER BY 1;
+SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{a}'), '1 min');
+SELECT outcome, reason, detail, waited_ms BETWEEN 50 AND 900 AS waited FROM udb.wait_for_fence(pg_temp.tasks('{a,b}'), '50 ms');
+SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{a,e}'), '0');
+-- what has failed is not waited for, but told when nothing is pending any more
+SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{a,d}'), '1 min');
+SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{d,e}'), '50 ms');
+-- what is given up, or not there, at once
 SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{a,b,c}'), '1 min');
-SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{a,b,e}'), '1 min');
+SELECT outcome, reason, detail FROM udb.wait_for_fence(pg_temp.tasks('{a,b,c,f}'), '1 min');
+-- by id, however it is written; a key comes first
+SELECT outcome, reason, detail FROM udb.projection_tasks, udb.wait_for_fence(
+	jsonb_build_object('projection_task_ids', jsonb_build_array(task_id)), '1 min') WHERE idempotency_key = 'receipt:a';
+SELECT outcome, reason, detail FROM udb.projection_tasks, udb.wait_for_fence(
+	jsonb_build_object('projection_task_ids', jsonb_build_array(upper(task_id::text))), '1 min') WHERE idempotency_key = 'receipt:a';
+SELECT outcome, reason, detail FROM udb.wait_for_fence(
+	'{"projection_task_ids": ["00000000-0000-0000-0000-00000000000a"]}', '1 min');
+SELECT udb.enqueue_projection_task(task_id::text, 'receipt', source_table => 't', target_backend => 'b') <> task_id AS made
+FROM udb.projection_tasks WHERE idempotency_key = 'receipt:a';
+SELECT outcome, reason FROM udb.projection_tasks, udb.wait_for_fence(
+	jsonb_build_object('projection_task_ids', jsonb_build_array(task_id)), '0') WHERE idempotency_key = 'receipt:a';
 SELECT outcome, reason, detail FROM udb.wait_for_fence('{"projection_task_ids": ["no uuid"]}', '1 min');
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT udb.wait_for_fence(pg_temp.tasks('{a}'));
@@ -65,7 +80,7 @@ ROLLBACK;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT outcome FROM udb.wait_for_fence('{}');
 ROLLBACK;
-DROP TABLE udb.projection_tasks;
+DELETE FROM udb.projection_tasks WHERE project_id = 'receipt';
 
 -- another store's token is refused, a wrong receipt too
 SELECT udb.wait_for_fence('{"source_token": {"backend_label": "mysql", "value": "x"}}');

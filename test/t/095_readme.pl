@@ -96,6 +96,17 @@ is($output[3], qq({"item": "lamp", "saga": {"step": "reserve", "result": {"shelf
 is($output[4], 'compensated|completed|card refused', 'and which is compensated then');
 is($node->safe_psql('postgres', 'SELECT free FROM stock'), 5, 'by who does the job');
 $fourth->quit;
+# ---- that under "Projection tasks" ----
+
+{
+	$readme =~ /^## Projection tasks\n(.*?)^## /ms or die 'README has no section "Projection tasks"';
+	my $s = session($node);
+	my @results = map { $s->query($_) } $1 =~ /^```sql\n(.*?)^```/msg;
+	is($results[0], 't', 'README has a session with a projection task, which is made');
+	is($results[1], 'orders:7:v1|t', 'and claimed and completed');
+	is($results[2], "cleared|\n0|1", 'and lets a fence pass');
+	$s->quit;
+}
 
 # ---- functions ----
 
