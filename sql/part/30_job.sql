@@ -139,10 +139,12 @@ CREATE FUNCTION udb._make_job_ready(job_id bigint) RETURNS void
 REVOKE EXECUTE ON FUNCTION udb._make_job_ready(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION udb._make_job_ready(bigint) IS 'Internal: let a job run, from its run_at on';
 
--- A job of this key has finished, and its lock is held: the next one may run.
+-- A job of this key has finished: the next one may run. The lock comes first, as a new statement sees what those
+-- have sent who had it before.
 CREATE FUNCTION udb._unblock(queue text, ordering_key text) RETURNS void
 	LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 	AS $$
+	SELECT udb._lock_ordering_key($1, $2);
 	SELECT udb._make_job_ready(n.job_id)
 	FROM (SELECT j.job_id, j.state FROM udb.jobs j
 		  WHERE j.queue = $1 AND j.ordering_key = $2 ORDER BY j.job_id LIMIT 1) n

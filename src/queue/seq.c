@@ -138,6 +138,8 @@ read_sequence(void)
 int64
 udb_job_seq_next(void)
 {
+	int64		number;
+
 	if (!bounded)
 	{
 		SeqProc    *proc = &area->procs[udb_my_procno()];
@@ -151,7 +153,9 @@ udb_job_seq_next(void)
 		/* the bound must be out before a number is taken */
 		pg_memory_barrier();
 	}
-	return nextval_internal(udb_relation_oid(&job_seq), false);
+	number = nextval_internal(udb_relation_oid(&job_seq), false);
+	UDB_DEBUG_POINT("job-seq-taken");
+	return number;
 }
 
 int64
