@@ -78,7 +78,7 @@ seq_size(void)
 static void
 seq_init(void *ptr)
 {
-	SeqArea    *a = ptr;
+	SeqArea	   *a = ptr;
 
 	a->nprocs = MaxBackends;
 	for (int i = 0; i < a->nprocs; i++)
@@ -142,7 +142,7 @@ udb_job_seq_next(void)
 
 	if (!bounded)
 	{
-		SeqProc    *proc = &area->procs[udb_my_procno()];
+		SeqProc	   *proc = &area->procs[udb_my_procno()];
 		int64		bound = read_sequence();
 
 		proc->dboid = MyDatabaseId;
@@ -222,7 +222,7 @@ udb_claim_token_next(void)
 		token = nextval_internal(relid, false);
 	if (before == 0 || token <= (int64) before)
 	{
-		LOCKTAG		tag = udb_locktag(UDB_LOCK_CLAIM_TOKEN, 0);
+		LOCKTAG		tag = udb_locktag(UDB_LOCK_JOB_TOKEN, 0);
 
 		(void) LockAcquire(&tag, ExclusiveLock, false, false);
 		token = nextval_internal(relid, false);
