@@ -139,10 +139,12 @@ CREATE FUNCTION udb._make_job_ready(job_id bigint) RETURNS void
 REVOKE EXECUTE ON FUNCTION udb._make_job_ready(bigint) FROM PUBLIC;
 COMMENT ON FUNCTION udb._make_job_ready(bigint) IS 'Internal: let a job run, from its run_at on';
 
--- A job of this key has finished, and its lock is held: the next one may run.
+-- A job of this key has finished: the next one may run. The lock comes first, as a new statement sees what those
+-- have sent who had it before.
 CREATE FUNCTION udb._unblock(queue text, ordering_key text) RETURNS void
 	LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 	AS $$
+	SELECT udb._lock_ordering_key($1, $2);
 	SELECT udb._make_job_ready(n.job_id)
 	FROM (SELECT j.job_id, j.state FROM udb.jobs j
 		  WHERE j.queue = $1 AND j.ordering_key = $2 ORDER BY j.job_id LIMIT 1) n
@@ -570,15 +572,19 @@ REVOKE EXECUTE ON PROCEDURE udb.await_jobs(text, interval, boolean, text) FROM P
 COMMENT ON PROCEDURE udb.await_jobs(text, interval, boolean, text) IS
 	'Wait for jobs without holding a snapshot; only outside of transaction blocks';
 
--- queue_status: counts what is there, so it costs what the queues are long.
+-- What claim_jobs() could take counts as ready, whatever its row still says.
 CREATE VIEW udb.queue_status AS
 	SELECT queue, coalesce(l.ready, 0) AS ready, coalesce(l.delayed, 0) AS delayed, coalesce(l.claimed, 0) AS claimed,
 		coalesce(l.blocked, 0) AS blocked, coalesce(d.dead, 0) AS dead,
 		coalesce(extract(epoch FROM clock_timestamp() - l.oldest), 0)::double precision AS oldest_seconds
-	FROM (SELECT j.queue, count(*) FILTER (WHERE j.state = 'ready') AS ready,
-			count(*) FILTER (WHERE j.state = 'delayed') AS delayed, count(*) FILTER (WHERE j.state = 'claimed') AS claimed,
-			count(*) FILTER (WHERE j.state = 'blocked') AS blocked,
-			min(coalesce(j.run_at, j.created_at)) FILTER (WHERE j.state = 'ready') AS oldest
-		  FROM udb.jobs j GROUP BY j.queue) l
+	FROM (SELECT j.queue, count(*) FILTER (WHERE s.state = 'ready') AS ready,
+			count(*) FILTER (WHERE s.state = 'delayed') AS delayed, count(*) FILTER (WHERE s.state = 'claimed') AS claimed,
+			count(*) FILTER (WHERE s.state = 'blocked') AS blocked,
+			min(coalesce(j.run_at, j.created_at)) FILTER (WHERE s.state = 'ready') AS oldest
+		  FROM udb.jobs j, LATERAL (SELECT CASE WHEN j.due_at <= clock_timestamp()
+				OR j.state = 'claimed' AND j.visible_until <= clock_timestamp() THEN 'ready' ELSE j.state END AS state) s
+		  GROUP BY j.queue) l
 		FULL JOIN (SELECT queue, count(*) AS dead FROM udb.dead_jobs GROUP BY queue) d USING (queue);
 COMMENT ON VIEW udb.queue_status IS 'One row a queue that has jobs: how many in which state, age of the oldest that is ready';
+COMMENT ON COLUMN udb.queue_status.ready IS
+	'Jobs that can be claimed, delayed ones that are due and claims that have run out included';

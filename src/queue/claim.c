@@ -100,7 +100,7 @@ typedef struct Claim
 	Tuplestorestate *result;
 	TupleDesc	desc;
 
-	Datum		over[MAX_OVER];	/* ids of jobs that have expired, or have no attempt left */
+	Datum		over[MAX_OVER]; /* ids of jobs that have expired, or have no attempt left */
 	int			nover;
 } Claim;
 
@@ -137,10 +137,12 @@ take(Claim *c, HeapTuple tuple, UdbJobRow *row, bool ran_out)
 
 	udb_job_output(row, values, nulls);
 	for (int i = 0; i < Natts_job_output; i++)
-		if (!nulls[i] && TupleDescAttr(c->desc, i)->attlen == -1 &&
-			VARATT_IS_EXTERNAL(DatumGetPointer(values[i])))
-			values[i] =
-				PointerGetDatum(detoast_external_attr((struct varlena *) DatumGetPointer(values[i])));
+	{
+		struct varlena *value = (struct varlena *) DatumGetPointer(values[i]);
+
+		if (!nulls[i] && TupleDescAttr(c->desc, i)->attlen == -1 && VARATT_IS_EXTERNAL(value))
+			values[i] = PointerGetDatum(detoast_external_attr(value));
+	}
 	tuplestore_putvalues(c->result, c->desc, values, nulls);
 	return true;
 }
@@ -150,6 +152,13 @@ over(Claim *c, UdbJobRow *row)
 {
 	if (c->nover < MAX_OVER)
 		c->over[c->nover++] = udb_job_value(row, job_id);
+}
+
+static bool
+has_attempts_left(const UdbJobRow *row)
+{
+	return DatumGetInt32(udb_job_value(row, attempts)) <
+		DatumGetInt32(udb_job_value(row, max_attempts));
 }
 
 /*
@@ -183,8 +192,7 @@ visit(Claim *c)
 			return !own;
 		}
 		ran_out = true;
-		if (c->collect || DatumGetInt32(udb_job_value(&row, attempts)) >=
-							  DatumGetInt32(udb_job_value(&row, max_attempts)))
+		if (c->collect || !has_attempts_left(&row))
 		{
 			over(c, &row);
 			return false;
@@ -222,7 +230,7 @@ scan_priority(Claim *c, int32 priority)
 		MemoryContext oldcontext = MemoryContextSwitchTo(c->context);
 		bool		isnull;
 		int64		ready_seq = DatumGetInt64(index_getattr(c->scan->xs_itup, Anum_idx_ready_seq,
-															c->scan->xs_itupdesc, &isnull));
+													  c->scan->xs_itupdesc, &isnull));
 
 		CHECK_FOR_INTERRUPTS();
 		if (!visit(c) && passing)
@@ -454,7 +462,9 @@ udb_queue_has_jobs(const text *queue, TimestampTz *next)
 	{
 		scan_queue(c);
 		found = c->taken > 0;
-		*next = Min(*next, Min(c->next, c->full ? DT_NOEND : Max(c->hint.claims, c->hint.claims_pause)));
+		*next = Min(*next, c->next);
+		if (!c->full)
+			*next = Min(*next, Max(c->hint.claims, c->hint.claims_pause));
 	}
 	udb_job_table_close(&c->table);
 	UnregisterSnapshot(snapshot);

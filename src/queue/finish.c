@@ -63,11 +63,16 @@ end_scan(Lookup *l)
 static bool
 find(Lookup *l, int64 job_id)
 {
+	MemoryContext oldcontext = MemoryContextSwitchTo(l->context);
 	ScanKeyData key;
+	bool		found;
 
+	/* what the scan allocates at its first use lives as long as the scan */
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
 	index_rescan(l->scan, &key, 1, NULL, 0);
-	return index_getnext_slot(l->scan, ForwardScanDirection, l->slot);
+	found = index_getnext_slot(l->scan, ForwardScanDirection, l->slot);
+	MemoryContextSwitchTo(oldcontext);
+	return found;
 }
 
 /* Whether the row is held by this claim. */

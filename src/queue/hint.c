@@ -111,7 +111,7 @@ lock_element(uint64 key)
 {
 	for (int i = 0; i < WAYS; i++)
 	{
-		Element    *e = &area->elements[(key + i) % udb_max_queues];
+		Element	   *e = &area->elements[(key + i) % udb_max_queues];
 
 		/* a key that is just being written is as good as none */
 		if (*(volatile uint64 *) &e->key != key)
@@ -128,7 +128,7 @@ lock_element(uint64 key)
 static void
 claim_element(uint64 key, TimestampTz now)
 {
-	Element    *e;
+	Element	   *e;
 
 	LWLockAcquire(&area->lock, LW_EXCLUSIVE);
 	e = lock_element(key);
@@ -137,7 +137,7 @@ claim_element(uint64 key, TimestampTz now)
 		e = &area->elements[key % udb_max_queues];
 		for (int i = 1; i < WAYS; i++)
 		{
-			Element    *other = &area->elements[(key + i) % udb_max_queues];
+			Element	   *other = &area->elements[(key + i) % udb_max_queues];
 
 			if (e->key != 0 && (other->key == 0 || other->used < e->used))
 				e = other;
@@ -154,7 +154,7 @@ claim_element(uint64 key, TimestampTz now)
 void
 udb_queue_hint_get(uint64 key, TimestampTz now, UdbQueueHint *copy)
 {
-	Element    *e = lock_element(key);
+	Element	   *e = lock_element(key);
 
 	if (e == NULL)
 	{
@@ -189,7 +189,7 @@ udb_queue_hint_cursor(const UdbQueueHint *hint, int32 priority)
 void
 udb_queue_hint_advance(uint64 key, int32 priority, int64 cursor, bool exactly)
 {
-	Element    *e = lock_element(key);
+	Element	   *e = lock_element(key);
 	UdbQueueHint *hint;
 	int			i = 0;
 
@@ -219,7 +219,7 @@ udb_queue_hint_advance(uint64 key, int32 priority, int64 cursor, bool exactly)
 void
 udb_queue_hint_due(uint64 key, TimestampTz due)
 {
-	Element    *e = lock_element(key);
+	Element	   *e = lock_element(key);
 
 	if (e == NULL)
 		return;
@@ -231,7 +231,7 @@ udb_queue_hint_due(uint64 key, TimestampTz due)
 void
 udb_queue_hint_claim(uint64 key, TimestampTz until)
 {
-	Element    *e = lock_element(key);
+	Element	   *e = lock_element(key);
 
 	if (e == NULL)
 		return;
@@ -243,7 +243,7 @@ udb_queue_hint_claim(uint64 key, TimestampTz until)
 void
 udb_queue_hint_look_due(uint64 key, UdbQueueHint *copy)
 {
-	Element    *e = lock_element(key);
+	Element	   *e = lock_element(key);
 
 	if (e == NULL)
 		return;
@@ -255,7 +255,7 @@ udb_queue_hint_look_due(uint64 key, UdbQueueHint *copy)
 void
 udb_queue_hint_looked_due(uint64 key, const UdbQueueHint *copy, TimestampTz due, TimestampTz pause)
 {
-	Element    *e = lock_element(key);
+	Element	   *e = lock_element(key);
 
 	if (e == NULL)
 		return;
@@ -270,7 +270,7 @@ udb_queue_hint_looked_due(uint64 key, const UdbQueueHint *copy, TimestampTz due,
 void
 udb_queue_hint_look_claims(uint64 key, UdbQueueHint *copy)
 {
-	Element    *e = lock_element(key);
+	Element	   *e = lock_element(key);
 
 	if (e == NULL)
 		return;
@@ -283,7 +283,7 @@ void
 udb_queue_hint_looked_claims(uint64 key, const UdbQueueHint *copy, TimestampTz until,
 							 TimestampTz pause)
 {
-	Element    *e = lock_element(key);
+	Element	   *e = lock_element(key);
 
 	if (e == NULL)
 		return;
@@ -300,7 +300,7 @@ udb_queue_hint_all_due(void)
 {
 	for (int i = 0; i < udb_max_queues; i++)
 	{
-		Element    *e = &area->elements[i];
+		Element	   *e = &area->elements[i];
 
 		SpinLockAcquire(&e->mutex);
 		e->hint.due = DT_NOBEGIN;

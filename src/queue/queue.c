@@ -122,7 +122,7 @@ udb_lock_ordering_key(PG_FUNCTION_ARGS)
 							   VARSIZE_ANY_EXHDR(queue), 0);
 	hash = hash_bytes_extended((const unsigned char *) VARDATA_ANY(key),
 							   VARSIZE_ANY_EXHDR(key), hash);
-	tag = udb_locktag(UDB_LOCK_ORDERING_KEY, hash);
+	tag = udb_locktag(UDB_LOCK_JOB_KEY, hash);
 	PG_RETURN_BOOL(LockAcquire(&tag, ExclusiveLock, false, !PG_GETARG_BOOL(2)) !=
 				   LOCKACQUIRE_NOT_AVAIL);
 }

@@ -78,7 +78,7 @@ seq_size(void)
 static void
 seq_init(void *ptr)
 {
-	SeqArea    *a = ptr;
+	SeqArea	   *a = ptr;
 
 	a->nprocs = MaxBackends;
 	for (int i = 0; i < a->nprocs; i++)
@@ -138,9 +138,11 @@ read_sequence(void)
 int64
 udb_job_seq_next(void)
 {
+	int64		number;
+
 	if (!bounded)
 	{
-		SeqProc    *proc = &area->procs[udb_my_procno()];
+		SeqProc	   *proc = &area->procs[udb_my_procno()];
 		int64		bound = read_sequence();
 
 		proc->dboid = MyDatabaseId;
@@ -151,7 +153,9 @@ udb_job_seq_next(void)
 		/* the bound must be out before a number is taken */
 		pg_memory_barrier();
 	}
-	return nextval_internal(udb_relation_oid(&job_seq), false);
+	number = nextval_internal(udb_relation_oid(&job_seq), false);
+	UDB_DEBUG_POINT("job-seq-taken");
+	return number;
 }
 
 int64
@@ -218,7 +222,7 @@ udb_claim_token_next(void)
 		token = nextval_internal(relid, false);
 	if (before == 0 || token <= (int64) before)
 	{
-		LOCKTAG		tag = udb_locktag(UDB_LOCK_CLAIM_TOKEN, 0);
+		LOCKTAG		tag = udb_locktag(UDB_LOCK_JOB_TOKEN, 0);
 
 		(void) LockAcquire(&tag, ExclusiveLock, false, false);
 		token = nextval_internal(relid, false);

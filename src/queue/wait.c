@@ -111,7 +111,7 @@ udb_queue_id(Relation jobs, const text *queue)
 static Touched *
 touch(UdbQueueId id)
 {
-	Touched    *t;
+	Touched	   *t;
 
 	for (int i = ntouched - 1; i >= 0; i--)
 		if (touched[i].id.key == id.key)
@@ -133,7 +133,7 @@ touch(UdbQueueId id)
 void
 udb_queue_touch_ready(UdbQueueId id)
 {
-	Touched    *t = touch(id);
+	Touched	   *t = touch(id);
 
 	if (t != NULL)
 		t->ready = true;
@@ -142,7 +142,7 @@ udb_queue_touch_ready(UdbQueueId id)
 void
 udb_queue_touch_due(UdbQueueId id, TimestampTz due)
 {
-	Touched    *t = touch(id);
+	Touched	   *t = touch(id);
 
 	if (t != NULL)
 		t->due = Min(t->due, due);
@@ -162,7 +162,7 @@ udb_queue_touched_due(UdbQueueId id)
 void
 udb_queue_touch_claimed(UdbQueueId id)
 {
-	Touched    *t = touch(id);
+	Touched	   *t = touch(id);
 
 	if (t != NULL)
 		t->claimed = true;
@@ -302,7 +302,7 @@ static void
 start_waiting(const text *queue)
 {
 	uint64		key = hash_bytes_extended((const unsigned char *) VARDATA_ANY(queue),
-										  VARSIZE_ANY_EXHDR(queue), MyDatabaseId);
+									 VARSIZE_ANY_EXHDR(queue), MyDatabaseId);
 
 	pg_atomic_write_u64(&area->slots[udb_my_procno()], key != 0 ? key : 1);
 	pg_atomic_fetch_add_u32(&area->nwaiters, 1);
