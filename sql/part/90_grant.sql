@@ -37,12 +37,18 @@ DECLARE
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
 		'udb._lease_waiting(text)',
+		'udb.get_migration_run(uuid, text)',
+		'udb.list_migration_ops(uuid, text)',
+		'udb.list_migration_runs(text, text, text, bigint, bigint, text)',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	admin CONSTANT text[] := ARRAY[
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
+		'udb.start_migration_run(text, text, text, text, text, text)',
+		'udb.record_migration_op(uuid, integer, text, text, text, text, jsonb, text, text)',
+		'udb.finish_migration_run(uuid, text, text, text)',
 		'udb.create_consumer(text, text[], text)',
 		'udb.drop_consumer(text)',
 		'udb.seek_consumer(text, bigint)',
@@ -78,6 +84,7 @@ BEGIN
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
+		tables := tables || ARRAY['udb.migration_runs', 'udb.migration_op_ledger'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");
