@@ -20,7 +20,9 @@
 #include "common/shmem.h"
 #include "lease/lease.h"
 #include "outbox/outbox.h"
+#include "queue/schedule.h"
 #include "token/token.h"
+#include "worker/status.h"
 #include "worker/worker.h"
 
 UDB_MODULE_MAGIC(UDB_NAME, UDB_VERSION);
@@ -49,6 +51,8 @@ _PG_init(void)
 	udb_clock_init();
 	udb_lease_init();
 	udb_outbox_init();
+	udb_schedule_init();
+	udb_status_init();
 	udb_worker_init();
 }
 

@@ -12,7 +12,10 @@ DECLARE
 		'udb.enqueue_many(text, jsonb[], text[], uuid[], jsonb[])',
 		'udb.outbox_trigger()',
 		'udb.durable_token(udb.token)',
-		'udb.write_receipt(text[], text)'];
+		'udb.write_receipt(text[], text)',
+		'udb.send_job(text, jsonb, interval, timestamptz, interval, integer, integer, text, text, text)',
+		'udb.send_jobs(text, jsonb[], interval, timestamptz, interval, integer, integer, text[], text[], text)',
+		'udb.get_job(bigint, text)'];
 	consumer CONSTANT text[] := ARRAY[
 		'udb.read(text, integer)',
 		'udb.peek(bigint, integer, text[])',
@@ -23,6 +26,15 @@ DECLARE
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	worker CONSTANT text[] := ARRAY[
+		'udb.claim_jobs(text, text, integer, interval, text)',
+		'udb.ack_job(bigint, bigint, text)',
+		'udb.ack_jobs(bigint[], bigint, text)',
+		'udb.retry_job(bigint, bigint, interval, text, text)',
+		'udb.fail_job(bigint, bigint, text, text)',
+		'udb.extend_job(bigint, bigint, interval, text)',
+		'udb.get_job(bigint, text)',
+		'udb.sweep_jobs()',
+		'udb.sweep_schedules()',
 		'udb.try_acquire_lease(text, text, interval)',
 		'udb.acquire_lease(text, text, interval, interval)',
 		'udb.renew_lease(text, text, bigint, interval)',
@@ -33,6 +45,7 @@ DECLARE
 		'udb.sweep_dead_events()'];
 	-- A view's tables are read with its owner's rights, but its functions are called with the caller's.
 	monitor CONSTANT text[] := ARRAY[
+		'udb.get_job(bigint, text)',
 		'udb._consumer_reads()',
 		'udb._outbox_segments()',
 		'udb._fence_waiters()',
@@ -40,10 +53,14 @@ DECLARE
 		'udb.get_migration_run(uuid, text)',
 		'udb.list_migration_ops(uuid, text)',
 		'udb.list_migration_runs(text, text, text, bigint, bigint, text)',
+		'udb._worker_status()',
 		'udb.horizon_holder()',
 		'udb.outbox_stable_seq()',
 		'udb.outbox_max_seq()'];
 	admin CONSTANT text[] := ARRAY[
+		'udb.redrive_jobs(text, bigint[], integer, text)',
+		'udb.schedule(text, text, text, jsonb, text, integer, integer, text, text)',
+		'udb.unschedule(text, text)',
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
 		'udb.start_migration_run(text, text, text, text, text, text)',
@@ -83,6 +100,9 @@ BEGIN
 		tables := ARRAY['udb.consumer_status', 'udb.outbox_segments', 'udb.consumers',
 			'udb.dead_events', 'udb.outbox_events', 'udb.fence_waiters'];
 		tables := tables || ARRAY['udb.lease_status', 'udb.advisory_leases'];
+		tables := tables || ARRAY['udb.worker_status'];
+		tables := tables || ARRAY['udb.queue_status', 'udb.jobs', 'udb.dead_jobs'];
+		tables := tables || ARRAY['udb.schedule_status', 'udb.schedules'];
 		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 		tables := tables || ARRAY['udb.migration_runs', 'udb.migration_op_ledger'];
 	END IF;

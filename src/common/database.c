@@ -182,6 +182,7 @@ udb_database_worker_started(int slot)
 	if (welcome)
 	{
 		db->worker_procno = udb_my_procno();
+		db->worker_started_at = GetCurrentTimestamp();
 		pg_write_barrier();
 		db->worker_pid = MyProcPid;
 		db->worker_wanted = false;

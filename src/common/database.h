@@ -22,6 +22,7 @@ typedef struct UdbDatabase
 	Oid			dboid;			/* InvalidOid: slot is free */
 	int			worker_pid;		/* 0: no worker is running */
 	int			worker_procno;	/* valid while worker_pid is not 0 */
+	TimestampTz worker_started_at;	/* the same */
 	bool		worker_wanted;	/* somebody has asked for a worker */
 	bool		worker_expected;	/* there is one, or was until it failed */
 	TimestampTz worker_hold_until;	/* the launcher shall not, until then */

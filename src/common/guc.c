@@ -45,6 +45,8 @@ int			udb_worker_interval = 10;
 int			udb_sweep_outbox_segments_interval = -1;
 int			udb_sweep_outbox_retention_interval = -1;
 int			udb_sweep_dead_events_interval = -1;
+int			udb_sweep_jobs_interval = -1;
+int			udb_sweep_schedules_interval = -1;
 
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
 bool		udb_notify = true;
@@ -113,6 +115,10 @@ udb_guc_init(void)
 					"Sets how often the worker looks for segments to drop.");
 	define_interval("udb.sweep_dead_events_interval", &udb_sweep_dead_events_interval,
 					"Sets how often the worker drops parked events that have been handled.");
+	define_interval("udb.sweep_jobs_interval", &udb_sweep_jobs_interval,
+					"Sets how often the worker looks for claims that ran out and jobs that expire.");
+	define_interval("udb.sweep_schedules_interval", &udb_sweep_schedules_interval,
+					"Sets how often the worker looks for schedules that are due.");
 	DefineCustomBoolVariable("udb.notify",
 							 "Sends NOTIFY udb_outbox when new events can be read.",
 							 NULL, &udb_notify, true,

@@ -20,6 +20,8 @@ extern int	udb_worker_interval;
 extern int	udb_sweep_outbox_segments_interval;
 extern int	udb_sweep_outbox_retention_interval;
 extern int	udb_sweep_dead_events_interval;
+extern int	udb_sweep_jobs_interval;
+extern int	udb_sweep_schedules_interval;
 extern bool udb_notify;
 extern int	udb_notify_interval;
 extern int	udb_outbox_segment_size;

@@ -13,7 +13,8 @@
  * lock request that waits makes everybody else wait behind it, so all locks
  * are taken only if they are free at once (PgQ rotates its tables so); if not,
  * the next round tries again.  UDB_LOCK_RETENTION keeps off transactions that
- * set a cursor to a place that is about to go.
+ * set a cursor to a place that is about to go, and a second sweep; that one
+ * also meets the sweep's lease, which is taken when there is something to drop.
  *
  * Copyright (c) 2026, the udb authors
  *
@@ -40,6 +41,7 @@
 #include "common/guc.h"
 #include "common/locktag.h"
 #include "common/spi.h"
+#include "lease/sweep.h"
 #include "outbox/consumer.h"
 #include "outbox/feed.h"
 #include "outbox/horizon.h"
@@ -199,7 +201,8 @@ udb_retention_apply(UdbOutbox *outbox, int max)
 		const UdbSegment *segment = &segments[dropped];
 
 		if (segment->end - 1 > udb_horizon_durable(outbox) || !is_expired(segment) ||
-			!all_have_passed(outbox, segment) || !drop_segment(segment))
+			!all_have_passed(outbox, segment) ||
+			(dropped == 0 && !udb_sweep_once("outbox_retention")) || !drop_segment(segment))
 			break;
 		dropped++;
 	}

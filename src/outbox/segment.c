@@ -15,7 +15,8 @@
  *
  * Locking: creation takes ShareUpdateExclusiveLock on the parent, which
  * conflicts with itself only.  Lookups hold AccessShareLock on the parent for
- * the moment, and keep only locks on the segments they use.
+ * the moment, and keep only locks on the segments they use.  Sweeps that
+ * create ahead of need do not wait for each other: they take a lease first.
  *
  * Copyright (c) 2026, the udb authors
  *
@@ -51,6 +52,7 @@
 #include "common/database.h"
 #include "common/guc.h"
 #include "common/spi.h"
+#include "lease/sweep.h"
 #include "outbox/segment.h"
 
 /* how long an enqueuer waits for the worker before it helps itself */
@@ -410,22 +412,40 @@ udb_segment_alarm(const UdbSegment *segment)
 	return segment->newest ? segment->first + (segment->end - segment->first) / 2 : segment->end;
 }
 
+/* A position of the segment that it is time to make ahead of need, or 0. */
+static uint64
+next_segment(UdbOutbox *outbox)
+{
+	UdbSegment *segments;
+	int			n = udb_segments(&segments);
+	uint64		position = 0;
+
+	if (n > 0 && pg_atomic_read_u64(&outbox->counter) >= udb_segment_alarm(&segments[n - 1]))
+		position = segments[n - 1].end;
+	pfree(segments);
+	return position;
+}
+
 int
 udb_segments_create_ahead(UdbOutbox *outbox)
 {
 	uint64		wanted = pg_atomic_exchange_u64(&outbox->segment_wanted, 0);
-	UdbSegment *segments;
-	int			n;
+	UdbSegment	segment;
 	int			created = 0;
 
+	if (wanted != 0 && udb_segment_find(wanted, &segment))
+		wanted = 0;
+	if (wanted == 0 && next_segment(outbox) == 0)
+		return 0;
+
+	/* whoever has the lease makes the same, and enqueuers that miss it ask again */
+	if (!udb_sweep_once("outbox_segments"))
+		return 0;
 	if (wanted != 0 && create_segment(wanted))
 		created++;
-
-	n = udb_segments(&segments);
-	if (n > 0 && pg_atomic_read_u64(&outbox->counter) >= udb_segment_alarm(&segments[n - 1]) &&
-		create_segment(segments[n - 1].end))
+	wanted = next_segment(outbox);
+	if (wanted != 0 && create_segment(wanted))
 		created++;
-	pfree(segments);
 	return created;
 }
 

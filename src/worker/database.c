@@ -21,13 +21,21 @@
 
 #include "common/database.h"
 #include "common/guc.h"
+#include "worker/status.h"
 #include "worker/worker.h"
 
-/* Whether this database still has the extension. */
+/*
+ * Whether this database still has the extension.  It may be another one than
+ * last time.
+ */
 static bool
 extension_exists(void)
 {
-	return OidIsValid(get_extension_oid(UDB_NAME, true));
+	Oid			extension = get_extension_oid(UDB_NAME, true);
+
+	if (OidIsValid(extension))
+		udb_status_attach(udb_database_slot(), extension);
+	return OidIsValid(extension);
 }
 
 static void
@@ -65,7 +73,7 @@ udb_database_worker_main(Datum arg)
 	SetConfigOption("lock_timeout", "10s", PGC_USERSET, PGC_S_OVERRIDE);
 
 	StartTransactionCommand();
-	if (extension_exists())
+	if (OidIsValid(get_extension_oid(UDB_NAME, true)))
 		slot = udb_database_slot();
 	CommitTransactionCommand();
 	pgstat_report_activity(STATE_IDLE, NULL);

@@ -5,6 +5,10 @@
  *
  * Jobs do the work and know nothing of this; nobody else waits on the latch.
  *
+ * Times are multiples of a job's interval after the start of the worker, so that
+ * jobs with the same interval share one wake-up, and workers that have started
+ * at different times do not all wake at once.
+ *
  * Copyright (c) 2026, the udb authors
  *
  *-------------------------------------------------------------------------
@@ -25,6 +29,7 @@
 #include "common/compat.h"
 #include "common/guc.h"
 #include "common/spi.h"
+#include "worker/status.h"
 #include "worker/worker.h"
 
 #define MAX_BACKOFF_MS (5 * 60 * 1000)
@@ -45,23 +50,32 @@ run_sql(UdbJob *job)
 	return changed;
 }
 
-/* When a job that has run shall run again, if nothing makes it due before. */
+/* when the loop was entered */
+static TimestampTz loop_started = 0;
+
+/* When a job shall run again, if nothing makes it due before. */
 static TimestampTz
 next_time(const UdbJob *job)
 {
 	int			seconds = *job->interval < 0 ? udb_worker_interval : *job->interval;
+	int64		usecs = (int64) seconds * USECS_PER_SEC;
+	TimestampTz now = GetCurrentTimestamp();
 
 	if (seconds == 0)
 		return DT_NOEND;
-	return TimestampTzPlusMilliseconds(GetCurrentTimestamp(), (int64) seconds * 1000);
+	/* the clock may have been set back */
+	if (now < loop_started)
+		loop_started = now;
+	return loop_started + ((now - loop_started) / usecs + 1) * usecs;
 }
 
 /*
- * Run a job in a transaction.  Returns false if the worker has no more reason
- * to live; *changed is what the job returned.
+ * Run a job in a transaction, which starts a run or goes on with it.  Returns
+ * false if the worker has no more reason to live; *changed is what the job
+ * returned.
  */
 static bool
-run_once(UdbJob *job, bool (*alive)(void), int64 *changed)
+run_once(UdbJob *job, int i, bool (*alive)(void), int64 *changed)
 {
 	bool		live;
 
@@ -72,7 +86,14 @@ run_once(UdbJob *job, bool (*alive)(void), int64 *changed)
 	pgstat_report_activity(STATE_RUNNING, job->name);
 	live = alive();
 	if (live)
+	{
+		if (job->running == 0)
+		{
+			job->running = GetCurrentTimestamp();
+			udb_status_started(i, job->running);
+		}
 		*changed = job->sql != NULL ? run_sql(job) : job->run();
+	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	if (live && job->committed != NULL)
@@ -80,45 +101,51 @@ run_once(UdbJob *job, bool (*alive)(void), int64 *changed)
 	return live;
 }
 
-/* Run a job until it has nothing more to do; errors are logged and counted. */
+/* Run one transaction of a job; errors are logged and counted. */
 static bool
-run_job(UdbJob *job, bool (*alive)(void))
+run_job(UdbJob *job, int i, bool (*alive)(void))
 {
 	MemoryContext context = CurrentMemoryContext;
 	volatile bool live = true;
-	volatile int64 changed = 1;
 
-	while (live && changed != 0 && !ShutdownRequestPending)
+	PG_TRY();
 	{
-		CHECK_FOR_INTERRUPTS();
-		PG_TRY();
-		{
-			int64		n;
+		int64		changed;
 
-			live = run_once(job, alive, &n);
-			changed = n;
-			job->failures = 0;
-			job->next = next_time(job);
-		}
-		PG_CATCH();
+		live = run_once(job, i, alive, &changed);
+		if (live)
+			udb_status_committed(i, job->running, changed);
+		job->failures = 0;
+		if (changed == 0 || job->once)
 		{
-			HOLD_INTERRUPTS();
-			MemoryContextSwitchTo(context);
-			errcontext("udb worker job \"%s\"", job->name);
-			EmitErrorReport();
-			AbortCurrentTransaction();
-			FlushErrorState();
-			changed = 0;
-			job->failures++;
-			job->not_before =
-				TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-											udb_backoff_ms(job->failures, MAX_BACKOFF_MS));
-			job->next = job->not_before;
-			RESUME_INTERRUPTS();
+			if (live)
+				udb_status_ended(i, job->running, NULL);
+			job->running = 0;
 		}
-		PG_END_TRY();
 	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		HOLD_INTERRUPTS();
+		MemoryContextSwitchTo(context);
+		errcontext("udb worker job \"%s\"", job->name);
+		EmitErrorReport();
+		error = CopyErrorData();
+		AbortCurrentTransaction();
+		FlushErrorState();
+		job->failures++;
+		udb_status_ended(i, job->running, error->message ? error->message : "missing error text");
+		job->running = 0;
+		job->not_before =
+			TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
+										udb_backoff_ms(job->failures, MAX_BACKOFF_MS));
+		RESUME_INTERRUPTS();
+	}
+	PG_END_TRY();
 	MemoryContextSwitchTo(context);
+	job->next = job->failures > 0 ? job->not_before : next_time(job);
+	udb_status_next(i, job->next);
 	pgstat_report_stat(false);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	return live;
@@ -128,9 +155,26 @@ run_job(UdbJob *job, bool (*alive)(void))
 static TimestampTz
 job_time(UdbJob *job)
 {
-	TimestampTz due = job->due != NULL ? job->due() : DT_NOEND;
+	TimestampTz due;
 
+	/* it has not finished what it had to do */
+	if (job->running != 0)
+		return 0;
+	due = job->due != NULL ? job->due() : DT_NOEND;
 	return Min(job->next, Max(due, job->not_before));
+}
+
+/* The intervals may be others than when the jobs ran. */
+static void
+reschedule(UdbJob *jobs, int njobs)
+{
+	for (int i = 0; i < njobs; i++)
+	{
+		if (jobs[i].failures > 0)
+			continue;
+		jobs[i].next = next_time(&jobs[i]);
+		udb_status_next(i, jobs[i].next);
+	}
 }
 
 void
@@ -140,11 +184,14 @@ udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void))
 	MemoryContext context = AllocSetContextCreate(TopMemoryContext, "udb worker loop",
 												  ALLOCSET_DEFAULT_SIZES);
 
+	loop_started = GetCurrentTimestamp();
 	while (udb_worker_enabled)
 	{
-		TimestampTz wake = TimestampTzPlusMilliseconds(GetCurrentTimestamp(),
-													   (int64) udb_worker_interval * 1000);
+		TimestampTz now = GetCurrentTimestamp();
+		TimestampTz wake =
+			TimestampTzPlusMilliseconds(now, (int64) udb_worker_interval * 1000);
 
+		/* one transaction each, so that none has to wait for all that another one finds to do */
 		for (int i = 0; i < njobs; i++)
 		{
 			UdbJob	   *job = &jobs[i];
@@ -152,15 +199,16 @@ udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void))
 			if (GetCurrentTimestamp() >= job_time(job))
 			{
 				MemoryContextSwitchTo(context);
-				if (!run_job(job, alive))
+				if (!run_job(job, i, alive))
 					return;
 				MemoryContextReset(context);
 			}
 			wake = Min(wake, job_time(job));
 		}
 
+		now = GetCurrentTimestamp();
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-						 Max(TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wake), 1),
+						 wake == 0 ? 0 : Max(TimestampDifferenceMilliseconds(now, wake), 1),
 						 udb_wait_event(&wait_event, "UdbWorkerMain"));
 		ResetLatch(MyLatch);
 		CHECK_FOR_INTERRUPTS();
@@ -168,6 +216,7 @@ udb_worker_loop(UdbJob *jobs, int njobs, bool (*alive)(void))
 		{
 			ConfigReloadPending = false;
 			ProcessConfigFile(PGC_SIGHUP);
+			reschedule(jobs, njobs);
 		}
 	}
 }

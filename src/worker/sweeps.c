@@ -20,6 +20,7 @@
 #include "outbox/retention.h"
 #include "outbox/segment.h"
 #include "outbox/state.h"
+#include "queue/schedule.h"
 #include "worker/worker.h"
 
 #define NOTIFY_CHANNEL "udb_outbox"
@@ -62,6 +63,7 @@ notify_run(void)
 	{
 		Async_Notify(NOTIFY_CHANNEL, "");
 		notifying = horizon;
+		return 1;
 	}
 	return 0;
 }
@@ -107,8 +109,7 @@ retention_run(void)
 static int64
 dead_run(void)
 {
-	(void) udb_retention_settle();
-	return 0;
+	return (int64) udb_retention_settle();
 }
 
 UdbJob *
@@ -116,9 +117,11 @@ udb_sweeps(int *njobs)
 {
 	static UdbJob jobs[] = {
 		{.name = "outbox segments", .interval = &udb_sweep_outbox_segments_interval, .run = segments_run, .committed = segments_committed, .due = segments_due},
-		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .committed = notify_committed, .due = notify_due},
+		{.name = "outbox notify", .interval = &udb_worker_interval, .run = notify_run, .once = true, .committed = notify_committed, .due = notify_due},
 		{.name = "outbox retention", .interval = &udb_sweep_outbox_retention_interval, .run = retention_run},
-		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run},
+		{.name = "dead events", .interval = &udb_sweep_dead_events_interval, .run = dead_run, .once = true},
+		{.name = "jobs", .interval = &udb_sweep_jobs_interval, .sql = "SELECT udb.sweep_jobs()"},
+		{.name = "schedules", .interval = &udb_sweep_schedules_interval, .run = udb_schedules_run, .committed = udb_schedules_committed, .due = udb_schedules_due},
 	};
 
 	*njobs = lengthof(jobs);

@@ -28,9 +28,10 @@ UDB_NORETURN extern UDB_EXPORT void udb_database_worker_main(Datum arg);
 /*
  * A job of a worker.  run() is called inside a transaction and returns how
  * much it has changed; unless that is 0, it is called again in another
- * transaction.  A job that is a function in SQL has the query in "sql" instead,
- * which returns that number and is run as the extension's owner.  The other
- * callbacks may be NULL, run outside of transactions and must not throw.
+ * transaction, when the other jobs have had their turn.  A job that is a
+ * function in SQL has the query in "sql" instead, which returns that number and
+ * is run as the extension's owner.  The other callbacks may be NULL, run outside
+ * of transactions and must not throw.
  */
 typedef struct UdbJob
 {
@@ -38,10 +39,12 @@ typedef struct UdbJob
 	int		   *interval;		/* setting, in seconds: -1 udb.worker_interval, 0 only when due */
 	int64		(*run) (void);
 	const char *sql;
+	bool		once;			/* one transaction does all that there is to do */
 	void		(*committed) (void);	/* after each commit of run() */
 	TimestampTz (*due) (void);	/* at each wake-up: when there is work, DT_NOEND if none */
 
 	/* owned by the loop */
+	TimestampTz running;		/* start of the run that has more to do, or 0 */
 	TimestampTz next;			/* when to run it in any case */
 	TimestampTz not_before;		/* no sooner, after an error */
 	int			failures;		/* in a row */

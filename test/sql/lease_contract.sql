@@ -8,14 +8,15 @@ SELECT owner_id, fencing_token, held, remaining > '50 s' AS more_than_50_s, wait
 FROM udb.lease_status WHERE lease_name = 'job';
 
 -- Others are refused, and change nothing.
-SELECT lease_name, owner_id, expires_at, fencing_token, acquired_at FROM udb.advisory_leases \gset before_
+SELECT lease_name, owner_id, expires_at, fencing_token, acquired_at FROM udb.advisory_leases
+WHERE lease_name = 'job' \gset before_
 SELECT udb.try_acquire_lease('job', 'b', '1 min');
 SELECT udb.acquire_lease('job', 'b', '1 min') IS NULL AS refused;
 SELECT udb.release_lease('job', 'b');
 SELECT udb.renew_lease('job', 'b', 1, '1 min');
 SELECT (lease_name, owner_id, expires_at, fencing_token, acquired_at) =
 	(:'before_lease_name', :'before_owner_id', :'before_expires_at', :before_fencing_token, :'before_acquired_at')
-	AS unchanged FROM udb.advisory_leases;
+	AS unchanged FROM udb.advisory_leases WHERE lease_name = 'job';
 
 -- The owner extends it: same token, same acquired_at, later end; or shortens it.
 SELECT name, owner, fencing_token, acquired_at = :'before_acquired_at' AS same_start,
@@ -23,7 +24,8 @@ SELECT name, owner, fencing_token, acquired_at = :'before_acquired_at' AS same_s
 FROM udb.acquire_lease('job', 'a', '2 min');
 SELECT udb.renew_lease('job', 'a', 1, '30 s');
 SELECT fencing_token, acquired_at = :'before_acquired_at' AS same_start,
-	expires_at < :'before_expires_at' AS sooner_end FROM udb.advisory_leases;
+	expires_at < :'before_expires_at' AS sooner_end FROM udb.advisory_leases
+WHERE lease_name = 'job';
 
 -- Renewing takes the right token.
 SELECT udb.renew_lease('job', 'a', 0, '1 min'), udb.renew_lease('job', 'a', 2, '1 min'),
@@ -31,10 +33,10 @@ SELECT udb.renew_lease('job', 'a', 0, '1 min'), udb.renew_lease('job', 'a', 2, '
 
 -- Released, it is free at once, and the row stays. Releasing again changes nothing.
 SELECT udb.release_lease('job', 'a'), udb.release_lease('no such', 'a');
-SELECT owner_id, fencing_token, held, remaining FROM udb.lease_status;
-SELECT expires_at FROM udb.advisory_leases \gset released_
+SELECT owner_id, fencing_token, held, remaining FROM udb.lease_status WHERE lease_name = 'job';
+SELECT expires_at FROM udb.advisory_leases WHERE lease_name = 'job' \gset released_
 SELECT udb.release_lease('job', 'a');
-SELECT expires_at = :'released_expires_at' AS unchanged FROM udb.advisory_leases;
+SELECT expires_at = :'released_expires_at' AS unchanged FROM udb.advisory_leases WHERE lease_name = 'job';
 SELECT udb.renew_lease('job', 'a', 1, '1 min') AS renewed_after_release;
 
 -- The next owner gets the next token, and the last one has lost it.

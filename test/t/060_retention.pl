@@ -22,18 +22,13 @@ sub enqueue
 }
 my $dropped_through = 'SELECT coalesce(max(dropped_through), 0) FROM udb.outbox_state';
 my $head = 'SELECT min(first_position) FROM udb.outbox_segments';
-# Sweeps that were made since, so that "not dropped" is not just "not yet": each leaves its mark in the
-# worker's transaction count. Its sleep is at most a second.
+# Sweeps that were made since, so that "not dropped" is not just "not yet". The second one has begun later.
 sub let_worker_look
 {
-	my $seen = sql("SELECT max(query_start) FROM pg_stat_activity WHERE backend_type = 'udb worker'");
+	my $runs = sql("SELECT runs FROM udb.worker_status WHERE sweep = 'outbox retention'");
 
-	for (1 .. 2)
-	{
-		wait_for_sql($node,
-			"SELECT max(query_start) > '$seen' FROM pg_stat_activity WHERE backend_type = 'udb worker' AND query = 'dead events'");
-		$seen = sql("SELECT max(query_start) FROM pg_stat_activity WHERE backend_type = 'udb worker'");
-	}
+	wait_for_sql($node,
+		"SELECT runs >= $runs + 2 AND last_duration IS NOT NULL FROM udb.worker_status WHERE sweep = 'outbox retention'");
 	return;
 }
 sub expired { return wait_for_sql($node, "SELECT count(*) >= $_[0] FROM udb.outbox_segments WHERE expired"); }

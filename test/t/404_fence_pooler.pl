@@ -37,6 +37,8 @@ unlink "$dir/ini";
 append_to_file("$dir/ini", $ini);
 my $bouncer = IPC::Run::start([ $pgbouncer, "$dir/ini" ], '>', "$dir/out", '2>&1');
 my $connstr = "host=$dir port=$port dbname=postgres user=$user";
+# psql that finds no socket leaves before it has read its input, which IPC::Run takes for a failure
+wait_for('pgbouncer listens', sub { -S "$dir/.s.PGSQL.$port" });
 wait_for('pgbouncer', sub { $node->psql('postgres', 'SELECT 1', connstr => $connstr) == 0 });
 
 my ($out, $err) = ('', '');
