@@ -2,7 +2,7 @@
 #
 #   make quickstart      install what is missing, build, show a session in a throw-away cluster
 #   make check           install what is missing, build, run every test in throw-away clusters
-#   make bench           ratios against other ways of doing the same work
+#   make bench           ratios against other ways of doing the same work; BENCH="fence lease" only these
 #
 #   make, make install   the usual PGXS targets; PG_CONFIG=... picks the server
 #   make check-majors    make check on each supported PostgreSQL major that Debian has

@@ -20,6 +20,7 @@
 #include "common/shmem.h"
 #include "lease/lease.h"
 #include "outbox/outbox.h"
+#include "queue/queue.h"
 #include "queue/schedule.h"
 #include "token/token.h"
 #include "worker/status.h"
@@ -51,8 +52,9 @@ _PG_init(void)
 	udb_clock_init();
 	udb_lease_init();
 	udb_outbox_init();
-	udb_schedule_init();
 	udb_status_init();
+	udb_queue_init();
+	udb_schedule_init();
 	udb_worker_init();
 }
 

@@ -93,15 +93,26 @@ CREATE TYPE udb.job AS (
 );
 COMMENT ON TYPE udb.job IS 'A job as claim_jobs() and get_job() return it; state is that of udb.jobs, or dead';
 
-CREATE FUNCTION udb._next_job_seq() RETURNS bigint
-	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_next_job_seq';
-REVOKE EXECUTE ON FUNCTION udb._next_job_seq() FROM PUBLIC;
-COMMENT ON FUNCTION udb._next_job_seq() IS 'Internal: number of a job, or of its becoming ready';
+-- What writes jobs in SQL has to tell the library.
+CREATE FUNCTION udb._next_job_seq(queue text) RETURNS bigint
+	LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_next_job_seq';
+REVOKE EXECUTE ON FUNCTION udb._next_job_seq(text) FROM PUBLIC;
+COMMENT ON FUNCTION udb._next_job_seq(text) IS 'Internal: number of a job that this transaction makes ready';
 
-CREATE FUNCTION udb._lock_ordering_key(queue text, ordering_key text) RETURNS void
+CREATE FUNCTION udb._job_delayed(queue text, due_at timestamptz) RETURNS timestamptz
+	LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_job_delayed';
+REVOKE EXECUTE ON FUNCTION udb._job_delayed(text, timestamptz) FROM PUBLIC;
+COMMENT ON FUNCTION udb._job_delayed(text, timestamptz) IS 'Internal: this transaction delays a job; returns due_at';
+
+CREATE FUNCTION udb._job_moved(ready_seq bigint) RETURNS void
+	LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_job_moved';
+REVOKE EXECUTE ON FUNCTION udb._job_moved(bigint) FROM PUBLIC;
+COMMENT ON FUNCTION udb._job_moved(bigint) IS 'Internal: this transaction removes a job, or gives it another ready_seq';
+
+CREATE FUNCTION udb._lock_ordering_key(queue text, ordering_key text, wait boolean DEFAULT true) RETURNS boolean
 	LANGUAGE c VOLATILE STRICT PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_lock_ordering_key';
-REVOKE EXECUTE ON FUNCTION udb._lock_ordering_key(text, text) FROM PUBLIC;
-COMMENT ON FUNCTION udb._lock_ordering_key(text, text) IS
+REVOKE EXECUTE ON FUNCTION udb._lock_ordering_key(text, text, boolean) FROM PUBLIC;
+COMMENT ON FUNCTION udb._lock_ordering_key(text, text, boolean) IS
 	'Internal: until the end of the transaction, nobody else sends or finishes a job of this key';
 
 CREATE FUNCTION udb._job(j udb.jobs) RETURNS udb.job
@@ -120,8 +131,8 @@ CREATE FUNCTION udb._make_job_ready(job_id bigint) RETURNS void
 	AS $$
 	UPDATE udb.jobs j SET
 		state = CASE WHEN n.now >= coalesce(j.run_at, n.now) THEN 'ready' ELSE 'delayed' END,
-		ready_seq = CASE WHEN n.now >= coalesce(j.run_at, n.now) THEN udb._next_job_seq() END,
-		due_at = CASE WHEN n.now < j.run_at THEN j.run_at END,
+		ready_seq = CASE WHEN n.now >= coalesce(j.run_at, n.now) THEN udb._next_job_seq(j.queue) END,
+		due_at = CASE WHEN n.now < j.run_at THEN udb._job_delayed(j.queue, j.run_at) END,
 		visible_until = NULL
 	FROM (SELECT clock_timestamp() AS now OFFSET 0) n WHERE j.job_id = $1
 	$$;
@@ -148,6 +159,7 @@ DECLARE
 	j udb.jobs;
 BEGIN
 	SELECT * INTO j FROM udb.jobs WHERE job_id = $1;
+	PERFORM udb._job_moved(j.ready_seq);
 	IF j.ordering_key IS NOT NULL THEN
 		PERFORM udb._lock_ordering_key(j.queue, j.ordering_key);
 	END IF;
@@ -222,10 +234,10 @@ BEGIN
 	END IF;
 	ready := NOT blocked AND $3 IS NULL;
 	LOOP
-		id := udb._next_job_seq();
+		id := udb._next_job_seq($1);
 		INSERT INTO udb.jobs AS j (job_id, ready_seq, created_at, run_at, due_at, expires_at, priority, max_attempts,
 			queue, unique_key, ordering_key, payload, attempts, state)
-		VALUES (id, CASE WHEN ready THEN id END, now, $3, CASE WHEN NOT blocked THEN $3 END,
+		VALUES (id, CASE WHEN ready THEN id END, now, $3, CASE WHEN NOT blocked THEN udb._job_delayed($1, $3) END,
 			coalesce($3, now) + $4, $5, $6, $1, $7, $8, $2, 0,
 			CASE WHEN blocked THEN 'blocked' WHEN ready THEN 'ready' ELSE 'delayed' END)
 		ON CONFLICT (queue, unique_key) WHERE unique_key IS NOT NULL DO NOTHING;
@@ -301,46 +313,71 @@ REVOKE EXECUTE ON FUNCTION udb.send_jobs(text, jsonb[], interval, timestamptz, i
 COMMENT ON FUNCTION udb.send_jobs(text, jsonb[], interval, timestamptz, interval, integer, integer, text[], text[], text) IS
 	'Add jobs to a queue, in the order of the array; returns their ids';
 
--- What time has brought: delayed jobs become ready, claims run out, jobs expire.
-CREATE FUNCTION udb._settle_jobs(queue text, max integer) RETURNS bigint
+-- Delayed jobs of a queue that are due become ready, in that order. None is due before low.
+CREATE FUNCTION udb._make_due_ready(queue text, low timestamptz, max integer) RETURNS void
+	LANGUAGE sql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
+	AS $$
+	WITH due AS MATERIALIZED (
+		SELECT d.job_id, udb._next_job_seq($1) AS ready_seq
+		FROM (SELECT j.job_id FROM udb.jobs j WHERE j.queue = $1 AND j.due_at >= $2 AND j.due_at <= clock_timestamp()
+			  ORDER BY j.due_at LIMIT $3 FOR UPDATE SKIP LOCKED) d
+	)
+	UPDATE udb.jobs j SET state = 'ready', ready_seq = due.ready_seq, due_at = NULL
+	FROM due WHERE j.job_id = due.job_id
+	$$;
+REVOKE EXECUTE ON FUNCTION udb._make_due_ready(text, timestamptz, integer) FROM PUBLIC;
+COMMENT ON FUNCTION udb._make_due_ready(text, timestamptz, integer) IS 'Internal: delayed jobs that are due become ready';
+
+-- Those of the jobs that have expired die; those whose claim has run out are ready again, or die if they have
+-- no attempt left. Waits for nobody.
+CREATE FUNCTION udb._settle_jobs(job_ids bigint[]) RETURNS bigint
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SET search_path = pg_catalog, pg_temp
 	AS $$
 #variable_conflict use_column
 DECLARE
-	changed bigint := 0;
+	settled bigint := 0;
+	id bigint;
 	j record;
 BEGIN
-	FOR j IN
-		SELECT l.job_id, l.state, l.attempts, l.max_attempts, l.expires_at FROM udb.jobs l
-		WHERE ($1 IS NULL OR l.queue = $1) AND (l.due_at <= clock_timestamp()
-			OR (l.state = 'claimed' AND l.visible_until <= clock_timestamp())
-			OR (l.expires_at <= clock_timestamp() AND l.state <> 'claimed'))
-		LIMIT $2 FOR UPDATE SKIP LOCKED
-	LOOP
-		changed := changed + 1;
-		IF j.state = 'claimed' AND j.attempts >= j.max_attempts THEN
-			PERFORM udb._bury_job(j.job_id, 'claim expired');
-		ELSIF j.expires_at <= clock_timestamp() THEN
-			PERFORM udb._bury_job(j.job_id, 'expired');
+	FOREACH id IN ARRAY $1 LOOP
+		-- first the key, as those have it who finish jobs and then change the next one
+		SELECT l.queue, l.ordering_key INTO j FROM udb.jobs l WHERE l.job_id = id;
+		CONTINUE WHEN NOT udb._lock_ordering_key(j.queue, j.ordering_key, false);
+		SELECT l.state, l.ready_seq, l.attempts, l.max_attempts INTO j FROM udb.jobs l
+		WHERE l.job_id = id AND CASE l.state WHEN 'claimed' THEN l.visible_until ELSE l.expires_at END <= clock_timestamp()
+		FOR UPDATE SKIP LOCKED;
+		CONTINUE WHEN NOT FOUND;
+		settled := settled + 1;
+		IF j.state <> 'claimed' THEN
+			PERFORM udb._bury_job(id, 'expired');
+		ELSIF j.attempts >= j.max_attempts THEN
+			PERFORM udb._bury_job(id, 'claim expired');
 		ELSE
-			IF j.state = 'claimed' THEN
-				UPDATE udb.jobs SET last_error = 'claim expired' WHERE job_id = j.job_id;
-			END IF;
-			PERFORM udb._make_job_ready(j.job_id);
+			PERFORM udb._job_moved(j.ready_seq);
+			UPDATE udb.jobs SET last_error = 'claim expired', run_at = NULL WHERE job_id = id;
+			PERFORM udb._make_job_ready(id);
 		END IF;
 	END LOOP;
-	RETURN changed;
+	RETURN settled;
 END
 $$;
-REVOKE EXECUTE ON FUNCTION udb._settle_jobs(text, integer) FROM PUBLIC;
-COMMENT ON FUNCTION udb._settle_jobs(text, integer) IS 'Internal: what time has brought to the jobs of a queue';
+REVOKE EXECUTE ON FUNCTION udb._settle_jobs(bigint[]) FROM PUBLIC;
+COMMENT ON FUNCTION udb._settle_jobs(bigint[]) IS 'Internal: what time has brought to these jobs';
 
--- sweep_jobs(): up to 1000 jobs for which something is due: delayed ones become ready, those whose claim has
--- run out too, or die if they have no attempt left, and those that expire die. Returns how many. Waits for no
--- worker. The worker calls it.
+CREATE FUNCTION udb._overdue_jobs() RETURNS SETOF bigint
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_overdue_jobs';
+REVOKE EXECUTE ON FUNCTION udb._overdue_jobs() FROM PUBLIC;
+COMMENT ON FUNCTION udb._overdue_jobs() IS 'Internal: jobs whose claim has run out';
+
+-- sweep_jobs(): up to 1000 jobs whose claim has run out become ready again, or die if they have no attempt
+-- left, and as many that expire die. Returns how many. Waits for nobody. The worker calls it; claim_jobs() does
+-- not depend on that.
 CREATE FUNCTION udb.sweep_jobs() RETURNS bigint
 	LANGUAGE sql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-	AS $$ SELECT udb._settle_jobs(NULL, 1000) $$;
+	AS $$
+	SELECT udb._settle_jobs(ARRAY(SELECT udb._overdue_jobs() LIMIT 1000)
+		|| ARRAY(SELECT j.job_id FROM udb.jobs j WHERE j.expires_at <= clock_timestamp() LIMIT 1000))
+	$$;
 REVOKE EXECUTE ON FUNCTION udb.sweep_jobs() FROM PUBLIC;
 COMMENT ON FUNCTION udb.sweep_jobs() IS
 	'Rescue jobs whose claim has run out, bury those that expire; returns how many (the worker does this)';
@@ -354,31 +391,7 @@ COMMENT ON FUNCTION udb.sweep_jobs() IS
 -- positive, 42704 for another store. Writes jobs, and dead_jobs for those that have no attempt left.
 CREATE FUNCTION udb.claim_jobs(queue text, worker_id text, batch integer DEFAULT 1,
 		visibility interval DEFAULT '30 seconds', store text DEFAULT NULL) RETURNS SETOF udb.job
-	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE ROWS 50 SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_column
-DECLARE
-	token bigint;
-BEGIN
-	PERFORM udb._check_store($5), udb._check_name('queue', $1), udb._check_name('worker_id', $2),
-		udb._check_not_null('batch', $3), udb._check_duration('visibility', $4, true);
-	IF $3 <= 0 THEN
-		RETURN;
-	END IF;
-	PERFORM udb._settle_jobs($1, 1000);
-	token := nextval('udb.job_claim_token');
-	RETURN QUERY
-	WITH taken AS MATERIALIZED (
-		SELECT j.job_id FROM udb.jobs j WHERE j.queue = $1 AND j.state = 'ready'
-		ORDER BY j.priority DESC, j.ready_seq LIMIT $3 FOR UPDATE SKIP LOCKED
-	), claimed AS (
-		UPDATE udb.jobs j SET state = 'claimed', attempts = j.attempts + 1, claim_token = token, worker_id = $2,
-			visible_until = clock_timestamp() + $4, expires_at = NULL
-		FROM taken t WHERE j.job_id = t.job_id RETURNING j AS job
-	)
-	SELECT (udb._job(c.job)).* FROM claimed c ORDER BY ((c.job).priority) DESC, (c.job).ready_seq;
-END
-$$;
+	LANGUAGE c VOLATILE PARALLEL UNSAFE ROWS 50 AS 'MODULE_PATHNAME', 'udb_claim_jobs';
 REVOKE EXECUTE ON FUNCTION udb.claim_jobs(text, text, integer, interval, text) FROM PUBLIC;
 COMMENT ON FUNCTION udb.claim_jobs(text, text, integer, interval, text) IS
 	'Take jobs that may run, for a time; all of one call have the same claim token';
@@ -387,28 +400,7 @@ COMMENT ON FUNCTION udb.claim_jobs(text, text, integer, interval, text) IS
 -- not, or no longer, claimed with this token stay as they are. Raises 22004 for nulls, 42704 for another store.
 -- Writes jobs.
 CREATE FUNCTION udb.ack_jobs(job_ids bigint[], claim_token bigint, store text DEFAULT NULL) RETURNS bigint
-	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-	AS $$
-#variable_conflict use_column
-DECLARE
-	done bigint := 0;
-	j record;
-BEGIN
-	PERFORM udb._check_store($3), udb._check_not_null('job_ids', $1), udb._check_not_null('claim_token', $2);
-	FOR j IN
-		DELETE FROM udb.jobs d WHERE d.job_id = ANY ($1) AND d.claim_token = $2 AND d.state = 'claimed'
-			AND d.visible_until > clock_timestamp()
-		RETURNING d.queue, d.ordering_key
-	LOOP
-		done := done + 1;
-		IF j.ordering_key IS NOT NULL THEN
-			PERFORM udb._lock_ordering_key(j.queue, j.ordering_key);
-			PERFORM udb._unblock(j.queue, j.ordering_key);
-		END IF;
-	END LOOP;
-	RETURN done;
-END
-$$;
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_ack_jobs';
 REVOKE EXECUTE ON FUNCTION udb.ack_jobs(bigint[], bigint, text) FROM PUBLIC;
 COMMENT ON FUNCTION udb.ack_jobs(bigint[], bigint, text) IS
 	'Jobs of one claim are done: remove them; returns how many that were';
@@ -416,13 +408,7 @@ COMMENT ON FUNCTION udb.ack_jobs(bigint[], bigint, text) IS
 -- ack_job(job_id, claim_token): the same for one job. False, and nothing changes, if it is not claimed with
 -- this token any more.
 CREATE FUNCTION udb.ack_job(job_id bigint, claim_token bigint, store text DEFAULT NULL) RETURNS boolean
-	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-	AS $$
-BEGIN
-	PERFORM udb._check_store($3), udb._check_not_null('job_id', $1), udb._check_not_null('claim_token', $2);
-	RETURN udb.ack_jobs(ARRAY[$1], $2) = 1;
-END
-$$;
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_ack_job';
 REVOKE EXECUTE ON FUNCTION udb.ack_job(bigint, bigint, text) FROM PUBLIC;
 COMMENT ON FUNCTION udb.ack_job(bigint, bigint, text) IS
 	'A claimed job is done: remove it; false if it is not claimed with this token';
@@ -451,6 +437,7 @@ BEGIN
 		PERFORM udb._bury_job($1, $4);
 		RETURN true;
 	END IF;
+	PERFORM udb._job_moved(j.ready_seq);
 	wait := coalesce(wait, least(power(2, least(j.attempts - 1, 20)), 3600) * (1 - random() / 4) * interval '1 second');
 	UPDATE udb.jobs SET run_at = CASE WHEN wait > interval '0' THEN clock_timestamp() + wait END, last_error = $4
 	WHERE job_id = $1;
@@ -549,7 +536,7 @@ BEGIN
 		END IF;
 		INSERT INTO udb.jobs (job_id, ready_seq, created_at, priority, max_attempts, queue, unique_key, ordering_key,
 			payload, last_error, attempts, claim_token, worker_id, state)
-		VALUES (d.job_id, CASE WHEN NOT blocked THEN udb._next_job_seq() END, d.created_at, d.priority, d.max_attempts,
+		VALUES (d.job_id, CASE WHEN NOT blocked THEN udb._next_job_seq(d.queue) END, d.created_at, d.priority, d.max_attempts,
 			d.queue, d.unique_key, d.ordering_key, d.payload, d.last_error, 0, d.claim_token, d.worker_id,
 			CASE WHEN blocked THEN 'blocked' ELSE 'ready' END)
 		ON CONFLICT (queue, unique_key) WHERE unique_key IS NOT NULL DO NOTHING;
@@ -564,6 +551,24 @@ $$;
 REVOKE EXECUTE ON FUNCTION udb.redrive_jobs(text, bigint[], integer, text) FROM PUBLIC;
 COMMENT ON FUNCTION udb.redrive_jobs(text, bigint[], integer, text) IS
 	'Send dead jobs of a queue again; returns how many';
+
+-- wait_for_jobs(queue, timeout): true as soon as claim_jobs() would return something, false after the timeout.
+-- Its query keeps a snapshot: for long waits use await_jobs(). Raises 22004, 42602, 42622, 22023 for a negative
+-- timeout, 22008 for one that is out of range, 42704 for another store, 25006 on a standby.
+CREATE FUNCTION udb.wait_for_jobs(queue text, timeout interval, store text DEFAULT NULL) RETURNS boolean
+	LANGUAGE c VOLATILE PARALLEL UNSAFE AS 'MODULE_PATHNAME', 'udb_wait_for_jobs';
+REVOKE EXECUTE ON FUNCTION udb.wait_for_jobs(text, interval, text) FROM PUBLIC;
+COMMENT ON FUNCTION udb.wait_for_jobs(text, interval, text) IS
+	'Wait until a queue has jobs (true) or the timeout is over (false)';
+
+-- CALL await_jobs(queue, timeout, ready): the same without a snapshot, so that it holds back no vacuum however
+-- long it waits. Raises 2D000 inside a transaction block.
+CREATE PROCEDURE udb.await_jobs(queue text, timeout interval, INOUT ready boolean DEFAULT NULL,
+		store text DEFAULT NULL)
+	LANGUAGE c AS 'MODULE_PATHNAME', 'udb_await_jobs';
+REVOKE EXECUTE ON PROCEDURE udb.await_jobs(text, interval, boolean, text) FROM PUBLIC;
+COMMENT ON PROCEDURE udb.await_jobs(text, interval, boolean, text) IS
+	'Wait for jobs without holding a snapshot; only outside of transaction blocks';
 
 -- queue_status: counts what is there, so it costs what the queues are long.
 CREATE VIEW udb.queue_status AS

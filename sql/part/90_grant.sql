@@ -27,6 +27,8 @@ DECLARE
 		'udb.outbox_max_seq()'];
 	worker CONSTANT text[] := ARRAY[
 		'udb.claim_jobs(text, text, integer, interval, text)',
+		'udb.wait_for_jobs(text, interval, text)',
+		'udb.await_jobs(text, interval, boolean, text)',
 		'udb.ack_job(bigint, bigint, text)',
 		'udb.ack_jobs(bigint[], bigint, text)',
 		'udb.retry_job(bigint, bigint, interval, text, text)',

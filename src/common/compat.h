@@ -122,6 +122,27 @@ udb_wait_event(uint32 *cache, const char *name)
 #endif
 }
 
+/* What a process waits for that needs a page for itself; 17 renamed it. */
+#if PG_VERSION_NUM >= 170000
+#define UDB_WAIT_BUFFER_PIN WAIT_EVENT_BUFFER_PIN
+#else
+#define UDB_WAIT_BUFFER_PIN PG_WAIT_BUFFER_PIN
+#endif
+
+/* Whether this session has the lock, in any mode; 17 can ask for that. */
+static inline bool
+udb_lock_held_by_me(const LOCKTAG *tag)
+{
+#if PG_VERSION_NUM >= 170000
+	return LockHeldByMe(tag, AccessShareLock, true);
+#else
+	for (LOCKMODE mode = AccessShareLock; mode <= MaxLockMode; mode++)
+		if (LockHeldByMe(tag, mode))
+			return true;
+	return false;
+#endif
+}
+
 /*
  * The xid of a lock's holder when that is a prepared transaction which was
  * recovered at server start, else InvalidTransactionId.  See

@@ -66,7 +66,9 @@
 	X(SCHEMA_NOT_CURRENT, "UD032", "schema_not_current", \
 	  "a component's schema has not been migrated to the last registered version") \
 	X(MIGRATION_NOT_VERIFIED, "UD033", "migration_not_verified", \
-	  "a migration step has run, but its verify query is not true")
+	  "a migration step has run, but its verify query is not true") \
+	X(ORDERING_NEEDS_FRESH_SNAPSHOT, "UD040", "ordering_needs_fresh_snapshot", \
+	  "jobs with an ordering key cannot be sent or finished with a fixed snapshot (REPEATABLE READ, SERIALIZABLE)")
 
 #define UDB_SQLSTATE(s) MAKE_SQLSTATE((s)[0], (s)[1], (s)[2], (s)[3], (s)[4])
 

@@ -33,6 +33,12 @@ int			udb_max_consumers = 256;
 int			udb_max_leases = 8192;
 
 /*
+ * For how many queues, over all databases, shared memory remembers where claims
+ * begin.  Queues beyond that work, only slower.
+ */
+int			udb_max_queues = 256;
+
+/*
  * Whether background workers run.  Off is for the administrator who must rule
  * them out as the cause of something; enqueue and read go on working.
  */
@@ -100,6 +106,11 @@ udb_guc_init(void)
 							"Sets for how many leases shared memory remembers where their row is.",
 							"Leases beyond this number work, but are looked up in the index.",
 							&udb_max_leases, 8192, 64, 10000000,
+							PGC_POSTMASTER, 0, NULL, NULL, NULL);
+	DefineCustomIntVariable("udb.max_queues",
+							"Sets for how many queues of jobs shared memory remembers where claims begin.",
+							"Queues beyond this number work, but are looked through from the front.",
+							&udb_max_queues, 256, 8, 100000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 	DefineCustomBoolVariable("udb.worker",
 							 "Runs background workers.",

@@ -15,6 +15,7 @@
 extern int	udb_max_databases;
 extern int	udb_max_consumers;
 extern int	udb_max_leases;
+extern int	udb_max_queues;
 extern bool udb_worker_enabled;
 extern int	udb_worker_interval;
 extern int	udb_sweep_outbox_segments_interval;

@@ -14,10 +14,17 @@
  * PREPARED is the exception: it runs in a transaction without an xid.
  *
  * Errors: an error after the commit record is a PANIC, so the callback does
- * not allocate, throw or look anything up.  The report goes through an integer
- * setting whose show hook returns a static buffer: set as a reset value, it
- * takes no memory and no place on the stack of settings.  The history file is
- * read before the commit record is written, when it is needed at all.
+ * not allocate, throw or look anything up; it writes the report into a static
+ * buffer and leaves it there.  The history file is read before the commit
+ * record is written, when it is needed at all.
+ *
+ * The report is a ParameterStatus message, as PostgreSQL itself sends it for a
+ * setting that is marked so, and at the same place: before ReadyForQuery.  But
+ * to set such a setting at each commit costs a tenth of a small transaction,
+ * most of it spent on looking at all settings there are.  So the message is
+ * sent from a wrapper around the function that puts messages into the send
+ * buffer, which PostgreSQL replaces as well, in parallel workers.  It is
+ * installed by the first commit that has something to report.
  *
  * Copyright (c) 2026, the udb authors
  *
@@ -29,6 +36,7 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
+#include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 
@@ -38,20 +46,63 @@
 #include "token/type.h"
 #include "token/waiter.h"
 
+/*
+ * For PqCommMethods.  To describe a struct that is of no interest here, this
+ * header includes those of two libraries, which the server's development
+ * package does not bring along.
+ */
+#undef ENABLE_GSS
+#undef USE_OPENSSL
+#include "libpq/libpq.h"
+
 /* the session's last commit; lsn 0: none yet */
 static UdbPosition last_commit;
 
-/* this transaction is the one that COMMIT or ROLLBACK PREPARED runs in */
+/* this transaction is the one that COMMIT PREPARED runs in */
 static bool ends_prepared = false;
 
-/* what udb.last_token shows: the token sent to the client last */
-static char reported[UDB_TOKEN_TEXT];
-static int	report_count = 0;
+#define LAST_TOKEN_SETTING "udb.last_token"
+
+/* the body of the message: name and value, each with its zero byte */
+static char report[sizeof(LAST_TOKEN_SETTING) + UDB_TOKEN_TEXT] = LAST_TOKEN_SETTING;
+
+/* the token in it, which is what udb.last_token shows */
+static char *const reported = report + sizeof(LAST_TOKEN_SETTING);
+
+/* it has not been sent yet */
+static bool report_due = false;
+
+/* what puts messages into the send buffer; NULL: not wrapped */
+static const PQcommMethods *wrapped_methods = NULL;
+static PQcommMethods wrapping_methods;
 
 void
 udb_commit_prepared_begins(void)
 {
 	ends_prepared = true;
+}
+
+/* Put a message into the send buffer; before ReadyForQuery the report, if due. */
+static int
+put_message(char msgtype, const char *s, size_t len)
+{
+	if (msgtype == 'Z' && report_due)
+	{
+		report_due = false;
+		if (wrapped_methods->putmessage('S', report,
+										sizeof(LAST_TOKEN_SETTING) + strlen(reported) + 1) != 0)
+			return EOF;
+	}
+	return wrapped_methods->putmessage(msgtype, s, len);
+}
+
+static void
+wrap_methods(void)
+{
+	wrapped_methods = PqCommMethods;
+	wrapping_methods = *PqCommMethods;
+	wrapping_methods.putmessage = put_message;
+	PqCommMethods = &wrapping_methods;
 }
 
 static bool
@@ -71,15 +122,16 @@ commit_ended(void)
 	last_commit.tli = GetWALInsertionTimeLine();
 	last_commit.tli_begin = udb_timeline_begin(last_commit.tli);
 	last_commit.lsn = XactLastCommitEnd;
-	last_commit.durable = GetFlushRecPtr(NULL) >= last_commit.lsn;
+	last_commit.durable = false;	/* whoever asks looks again */
 	last_commit.run = udb_run();
 
-	if (udb_report_token)
+	if (udb_report_token && whereToSendOutput == DestRemote)
 	{
+		last_commit.durable = GetFlushRecPtr(NULL) >= last_commit.lsn;
 		udb_token_format(&last_commit, reported);
-		/* the value only has to change something; see show_last_token */
-		SetConfigOption("udb.last_token", (report_count++ & 1) ? "1" : "2", PGC_INTERNAL,
-						PGC_S_OVERRIDE);
+		report_due = true;
+		if (unlikely(wrapped_methods == NULL))
+			wrap_methods();
 	}
 }
 
@@ -116,9 +168,10 @@ udb_commit_init(void)
 {
 	static int	last_token = 0;
 
+	/* the variable itself is of no use; see show_last_token */
 	DefineCustomIntVariable(
-		"udb.last_token", "Shows the token of the last commit that was reported.",
-		"Set udb.report_token to have it sent with each commit.", &last_token, 0, 0, 2,
+		LAST_TOKEN_SETTING, "Shows the token of the last commit that was reported.",
+		"Set udb.report_token to have it sent with each commit.", &last_token, 0, 0, 0,
 		PGC_INTERNAL, GUC_REPORT | GUC_NOT_IN_SAMPLE | GUC_DISALLOW_IN_FILE, NULL, NULL,
 		show_last_token);
 	RegisterXactCallback(xact_callback, NULL);
@@ -199,6 +252,13 @@ udb_current_token(PG_FUNCTION_ARGS)
 	/* what a standby has replayed had been flushed before it was sent */
 	position.durable = where.recovering || GetFlushRecPtr(NULL) >= position.lsn;
 	position.run = udb_run();
+
+	/*
+	 * Unless a commit asks for it, the end of the WAL may not be flushed for
+	 * long, and only what is flushed is sent to a standby.
+	 */
+	if (!position.durable)
+		XLogSetAsyncXactLSN(position.lsn);
 	PG_RETURN_TEXT_P(udb_token_from_position(&position));
 }
 

@@ -21,7 +21,10 @@
  * hold conflicting ones, and then waits for these to end.  Whoever has held one
  * in the same transaction can be on that list.  So a wait in such a
  * transaction, and in a function, looks for replay waiting for snapshots, and
- * gives up then, rather than to hold up all of the standby.
+ * gives up then, rather than to hold up all of the standby.  The same holds for
+ * a page that a query has pinned, and for a lock, such as a TRUNCATE needs: of
+ * whom replay waits for then is known, so that is looked for in every
+ * transaction block.
  *
  * A setting that can be set in ways that do not pass the hook would be a fence
  * that does not wait.  So its check hook refuses any value but '' unless the

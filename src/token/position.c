@@ -28,6 +28,7 @@
 #include "access/xlog.h"
 #include "access/xlog_internal.h"
 #include "access/xlogrecovery.h"
+#include "port/pg_bitutils.h"
 #include "utils/memutils.h"
 
 #include "common/errors.h"
@@ -37,19 +38,34 @@
 
 /* ---- text ------------------------------------------------------------------ */
 
-int
+/*
+ * Append a number and the character that follows it.  By hand, as this is done
+ * at each commit, and five numbers by snprintf take a microsecond.
+ */
+static char *
+put_hex(char *text, uint64 number, int min_digits, char follows)
+{
+	int			digits = number == 0 ? 1 : pg_leftmost_one_pos64(number) / 4 + 1;
+
+	for (int shift = 4 * (Max(digits, min_digits) - 1); shift >= 0; shift -= 4)
+		*text++ = "0123456789abcdef"[(number >> shift) & 0xf];
+	*text++ = follows;
+	return text;
+}
+
+void
 udb_position_format(const UdbPosition *p, char *text)
 {
-	int			n;
-
-	n = snprintf(text, UDB_POSITION_TEXT, "%x.%016llx.%x.%llx.%llx.", FORMAT_VERSION,
-				 (unsigned long long) p->sysid, p->tli, (unsigned long long) p->tli_begin,
-				 (unsigned long long) p->lsn);
+	text = put_hex(text, FORMAT_VERSION, 1, '.');
+	text = put_hex(text, p->sysid, 16, '.');
+	text = put_hex(text, p->tli, 1, '.');
+	text = put_hex(text, p->tli_begin, 1, '.');
+	text = put_hex(text, p->lsn, 1, '.');
+	*text++ = p->durable ? 'd' : 'a';
 	if (p->durable)
-		n += snprintf(text + n, UDB_POSITION_TEXT - n, "d");
+		*text = '\0';
 	else
-		n += snprintf(text + n, UDB_POSITION_TEXT - n, "a%x", p->run);
-	return n;
+		(void) put_hex(text, p->run, 1, '\0');
 }
 
 /*

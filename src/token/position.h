@@ -47,7 +47,7 @@ typedef struct UdbWhere
 #define UDB_POSITION_TEXT 80
 
 /* Write the value of a token.  Neither allocates nor throws. */
-extern int	udb_position_format(const UdbPosition *position, char *text);
+extern void udb_position_format(const UdbPosition *position, char *text);
 
 /*
  * Read it.  Only what udb_position_format writes is accepted, so that equal

@@ -94,7 +94,7 @@ void
 udb_token_format(const UdbPosition *position, char token[UDB_TOKEN_TEXT])
 {
 	memcpy(token, UDB_TOKEN_BACKEND ":", sizeof(UDB_TOKEN_BACKEND));
-	(void) udb_position_format(position, token + sizeof(UDB_TOKEN_BACKEND));
+	udb_position_format(position, token + sizeof(UDB_TOKEN_BACKEND));
 }
 
 UdbToken *

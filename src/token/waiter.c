@@ -37,6 +37,7 @@
  */
 #include "udb.h"
 
+#include "access/xact.h"
 #include "access/xlog.h"
 #include "access/xlogrecovery.h"
 #include "common/pg_prng.h"
@@ -64,9 +65,9 @@
 
 /* Longest sleeps, in microseconds. */
 #define SAFETY_TICK (1000 * 1000) /* in case that the startup process cannot wake us */
-#define SNAPSHOT_TICK (50 * 1000) /* how often to look whether a snapshot is in the way */
-#define SNAPSHOT_CONFLICTS 2	  /* and how often in a row it has to be */
-#define FIRST_TICK 1000			  /* without udb.replay_hook, doubled up to: */
+#define CONFLICT_TICK (50 * 1000) /* how often to look whether this session is in the way */
+#define CONFLICTS 2			/* and how often in a row it has to be */
+#define FIRST_TICK 1000		/* when nobody wakes us, doubled up to: */
 #define LAST_TICK 8000
 
 /* How often, and after how many microseconds, to look again while replay settles. */
@@ -217,18 +218,42 @@ publish(const UdbPosition *position, const UdbWhere *where)
 }
 
 /*
- * Whether replay waits until queries that hold snapshots end.  Only the
- * startup process ever reports this event; it is one of the auxiliary
+ * Whether replay waits until queries end that hold snapshots, or pages.  Only
+ * the startup process ever reports these events; it is one of the auxiliary
  * processes, whose PGPROCs follow those of the backends.
  */
 static bool
-replay_waits_for_snapshot(void)
+replay_waits_for_query(void)
 {
 	for (int i = 0; i < NUM_AUXILIARY_PROCS; i++)
 	{
 		PGPROC	   *proc = &ProcGlobal->allProcs[MaxBackends + i];
+		uint32		event = *(volatile uint32 *) &proc->wait_event_info;
 
-		if (*(volatile uint32 *) &proc->wait_event_info == WAIT_EVENT_RECOVERY_CONFLICT_SNAPSHOT)
+		if (event == WAIT_EVENT_RECOVERY_CONFLICT_SNAPSHOT || event == UDB_WAIT_BUFFER_PIN)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * Whether replay waits for a lock that this session holds.  No other auxiliary
+ * process waits for any.  What is read here without a lock may be about to
+ * change, but is shared memory that stays.
+ */
+static bool
+replay_waits_for_my_lock(void)
+{
+	for (int i = 0; i < NUM_AUXILIARY_PROCS; i++)
+	{
+		PGPROC	   *proc = &ProcGlobal->allProcs[MaxBackends + i];
+		LOCK	   *lock = *(LOCK *volatile *) &proc->waitLock;
+		LOCKTAG		tag;
+
+		if (lock == NULL)
+			continue;
+		tag = lock->tag;
+		if (udb_lock_held_by_me(&tag))
 			return true;
 	}
 	return false;
@@ -236,19 +261,23 @@ replay_waits_for_snapshot(void)
 
 /* How long to sleep at most, in milliseconds; left is what remains, or -1. */
 static long
-sleep_time(int64 left, bool in_the_way, bool settling, int64 *tick)
+sleep_time(int64 left, bool looks_out, bool settling, int64 *tick)
 {
 	int64		usecs = SAFETY_TICK;
 
+	/*
+	 * The startup process has its hand in only once it has applied a record,
+	 * and could be told to promote before.
+	 */
 	if (settling)
 		usecs = FIRST_TICK;
-	else if (!area->hooked)
+	else if (!area->hooked || pg_atomic_read_u64(&area->redone) == 0)
 	{
 		usecs = *tick;
 		*tick = Min(*tick * 2, LAST_TICK);
 	}
-	if (in_the_way)
-		usecs = Min(usecs, SNAPSHOT_TICK);
+	if (looks_out)
+		usecs = Min(usecs, CONFLICT_TICK);
 	if (left != UDB_WAIT_FOREVER)
 		usecs = Min(usecs, left);
 	return (long) ((usecs + 999) / 1000);
@@ -264,12 +293,23 @@ elapsed(instr_time start)
 	return (int64) INSTR_TIME_GET_MICROSEC(now);
 }
 
+/* Throw if replay has been waiting for this session for some time. */
 static void
-check_snapshot_conflict(int *conflicts)
+check_conflict(bool in_the_way, int *conflicts)
 {
-	if (!replay_waits_for_snapshot())
+	bool		lock = replay_waits_for_my_lock();
+
+	if (!lock && !(in_the_way && replay_waits_for_query()))
 		*conflicts = 0;
-	else if (++*conflicts >= SNAPSHOT_CONFLICTS)
+	else if (++*conflicts < CONFLICTS)
+		;
+	else if (lock)
+		ereport(ERROR,
+				(errcode(udb_errcode(FENCE_HOLDS_SNAPSHOT)),
+				 errmsg("cannot go on waiting: replay waits for a lock of this transaction"),
+				 errhint("Use SET udb.fence as the first statement of a transaction, "
+						 "or CALL udb.wait_for() outside of one.")));
+	else
 		ereport(ERROR,
 				(errcode(udb_errcode(FENCE_HOLDS_SNAPSHOT)),
 				 errmsg("cannot go on waiting: replay waits for queries on this standby to end"),
@@ -288,7 +328,8 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way, Udb
 	int64		tick = FIRST_TICK;
 	int			settled = 0;
 	int			conflicts = 0;
-	int64		next_check = SNAPSHOT_TICK;
+	int64		next_check = CONFLICT_TICK;
+	bool		looks_out = in_the_way || IsTransactionBlock();
 	instr_time	start;
 
 	INSTR_TIME_SET_CURRENT(start);
@@ -313,10 +354,10 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way, Udb
 				left = timeout - *waited;
 			if (state != UDB_POSITION_PENDING || (timeout != UDB_WAIT_FOREVER && left <= 0))
 				break;
-			if (in_the_way && *waited >= next_check)
+			if (looks_out && *waited >= next_check)
 			{
-				check_snapshot_conflict(&conflicts);
-				next_check = *waited + SNAPSHOT_TICK;
+				check_conflict(in_the_way, &conflicts);
+				next_check = *waited + CONFLICT_TICK;
 			}
 			settling = where->recovering && pg_atomic_read_u64(&area->redone) > where->lsn;
 
@@ -329,7 +370,7 @@ udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way, Udb
 			settled = 0;
 
 			(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-							 sleep_time(left, in_the_way, settling, &tick),
+							 sleep_time(left, looks_out, settling, &tick),
 							 udb_wait_event(&wait_event, "UdbFence"));
 			ResetLatch(MyLatch);
 			CHECK_FOR_INTERRUPTS();

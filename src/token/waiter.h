@@ -25,9 +25,9 @@ extern uint32 udb_run(void);
 
 /*
  * Wait until the position is not pending any more, or the time is over.
- * *waited is in microseconds.  With "in_the_way" the caller's transaction has or
- * had a snapshot; then the wait is given up with an error when replay waits for
- * one.
+ * *waited is in microseconds.  The wait is given up with an error when replay
+ * waits for a lock of this session, and, with "in_the_way", when it waits for a
+ * snapshot or a page: the caller's transaction has or had one.
  */
 extern UdbPositionState udb_waiter_wait(const UdbPosition *position, int64 timeout, bool in_the_way,
 										UdbWhere *where, int64 *waited);

@@ -44,6 +44,20 @@ SELECT pg_temp.is_new() AS after_delete;
 SELECT count(*) FROM pruned;
 SELECT pg_temp.is_new() AS after_read;
 
+-- also not after a statement that would have given a token without writing in a transaction of its own
+INSERT INTO pruned SELECT generate_series(1, 2000);
+BEGIN; DELETE FROM pruned; PREPARE TRANSACTION 'token_commit';
+COMMIT PREPARED 'token_commit';
+SELECT pg_temp.is_new() AS after_commit_prepared;
+SELECT count(*) FROM pruned;
+SELECT pg_temp.is_new() AS after_read;
+INSERT INTO pruned SELECT generate_series(1, 2000);
+DELETE FROM pruned;
+SELECT pg_temp.is_new() AS after_delete;
+COMMIT PREPARED 'token_commit';
+SELECT count(*) FROM pruned;
+SELECT pg_temp.is_new() AS after_read;
+
 -- a token is the end of the commit record: nothing of it is above, and later it is covered
 INSERT INTO t VALUES (6);
 SELECT udb.token_covers(udb.current_token(), udb.last_commit_token()) AS covered,

@@ -30,6 +30,7 @@ sub asynchronous_write
 }
 
 my $saved = asynchronous_write(1);
+is($s->query('SELECT udb.last_commit_token()'), $saved, 'last_commit_token: not durable yet');
 my $durable = $s->query("SELECT udb.durable_token('$saved')");
 (my $expected = $saved) =~ s/\.a[0-9a-f]+$/.d/;
 is($durable, $expected, 'durable_token: the same position, durable');

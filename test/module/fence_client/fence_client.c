@@ -5,6 +5,10 @@
  *
  *	udb_fence_client rounds MODE ROUNDS KEY PRIMARY STANDBY
  *	udb_fence_client tokens CONNINFO
+ *	udb_fence_client inserts BLOCKS ROWS CONNINFO
+ *	udb_fence_client wire CONNINFO QUERY...
+ *	udb_fence_client pipeline CONNINFO
+ *	udb_fence_client params CONNINFO QUERY [VALUE...]
  *
  * rounds prints "MODE rounds=N stale=N queries=N p50=US p95=US p99=US", where
  * the times are from the commit's answer until the read's, in microseconds, and
@@ -18,6 +22,19 @@
  *	poll1, poll2, poll10	the same, with a pause of so many milliseconds
  *	server10	a procedure on the server that looks every 10 ms
  *	none	no fence at all, to see that the read is able to be stale
+ *
+ * inserts makes single-row inserts in one session, in blocks by turns with and
+ * without udb.report_token, and prints for each pair of blocks the microseconds
+ * a commit takes, with and without, then those that its backend is on a CPU, and
+ * then those of this client.
+ *
+ * wire runs each query, and prints what the protocol's messages were, after a
+ * line that is the query.
+ *
+ * pipeline sends five inserts, the third of which fails, in one pipeline with a
+ * synchronization point after each, and prints the token after each of these.
+ *
+ * params runs a query with parameters.
  *
  * tokens opens two connections, lets both insert by turns, and prints for each
  * commit what PQparameterStatus() of both connections says.
@@ -250,6 +267,127 @@ tokens(const char *conninfo)
 	PQfinish(conns[1]);
 }
 
+static void
+wire(const char *conninfo, char **sql)
+{
+	PGconn	   *conn = connect_to(conninfo);
+
+	for (; *sql != NULL; sql++)
+	{
+		printf("query %s\n", *sql);
+		PQtrace(conn, stdout);
+		PQsetTraceFlags(conn, PQTRACE_SUPPRESS_TIMESTAMPS);
+		PQclear(PQexec(conn, *sql));
+		PQuntrace(conn);
+	}
+	PQfinish(conn);
+}
+
+static void
+pipeline(const char *conninfo)
+{
+	PGconn	   *conn = connect_to(conninfo);
+	int			syncs = 0;
+
+	(void) query(conn, "SET udb.report_token = on");
+	PQenterPipelineMode(conn);
+	for (int i = 1; i <= 5; i++)
+	{
+		const char *sql = i == 3 ? "INSERT INTO fence_tokens VALUES (1/0)" :
+								   "INSERT INTO fence_tokens DEFAULT VALUES";
+
+		if (!PQsendQueryParams(conn, sql, 0, NULL, NULL, NULL, NULL, 0) || !PQpipelineSync(conn))
+			die(conn, "pipeline");
+	}
+	while (syncs < 5)
+	{
+		PGresult   *res = PQgetResult(conn);
+
+		if (PQresultStatus(res) == PGRES_PIPELINE_SYNC)
+		{
+			const char *token = PQparameterStatus(conn, "udb.last_token");
+
+			syncs++;
+			printf("sync %s\n", token && *token ? token : "-");
+		}
+		PQclear(res);
+	}
+	PQfinish(conn);
+}
+
+static void
+params(const char *conninfo, const char *sql, int n, const char *const *values)
+{
+	PGconn	   *conn = connect_to(conninfo);
+	PGresult   *res = PQexecParams(conn, sql, n, NULL, values, NULL, NULL, 0);
+
+	if (PQresultStatus(res) != PGRES_TUPLES_OK && PQresultStatus(res) != PGRES_COMMAND_OK)
+		die(conn, sql);
+	if (PQntuples(res) > 0)
+		printf("%s\n", PQgetvalue(res, 0, 0));
+	PQclear(res);
+	PQfinish(conn);
+}
+
+/* Microseconds that a process has been on a CPU. */
+static double
+cpu_us(int pid)
+{
+	char		path[64];
+	FILE	   *f;
+	unsigned long long ns;
+
+	snprintf(path, sizeof(path), "/proc/%d/schedstat", pid);
+	if ((f = fopen(path, "r")) == NULL || fscanf(f, "%llu", &ns) != 1)
+	{
+		fprintf(stderr, "could not read %s\n", path);
+		exit(1);
+	}
+	fclose(f);
+	return ns / 1000.0;
+}
+
+static void
+inserts(int blocks, int rows, const char *conninfo)
+{
+	PGconn	   *conn = connect_to(conninfo);
+	int			pid = PQbackendPID(conn);
+
+	PQclear(PQprepare(conn, "i", "INSERT INTO one_row VALUES (1)", 0, NULL));
+	/* the first pair warms up; which one of a pair is first changes */
+	for (int i = -1; i < blocks; i++)
+	{
+		double		wall[2];
+		double		server[2];
+		double		client[2];
+
+		for (int j = 0; j < 2; j++)
+		{
+			int			on = (i ^ j) & 1;
+
+			(void) query(conn, on ? "SET udb.report_token = on" : "SET udb.report_token = off");
+			wall[on] = -now_us();
+			server[on] = -cpu_us(pid);
+			client[on] = -cpu_us(getpid());
+			for (int k = 0; k < rows; k++)
+			{
+				PGresult   *res = PQexecPrepared(conn, "i", 0, NULL, NULL, NULL, 0);
+
+				if (PQresultStatus(res) != PGRES_COMMAND_OK)
+					die(conn, "INSERT");
+				PQclear(res);
+			}
+			wall[on] += now_us();
+			server[on] += cpu_us(pid);
+			client[on] += cpu_us(getpid());
+		}
+		if (i >= 0)
+			printf("%.3f %.3f %.3f %.3f %.3f %.3f\n", wall[1] / rows, wall[0] / rows,
+				   server[1] / rows, server[0] / rows, client[1] / rows, client[0] / rows);
+	}
+	PQfinish(conn);
+}
+
 int
 main(int argc, char **argv)
 {
@@ -257,11 +395,21 @@ main(int argc, char **argv)
 		rounds(argv[2], atol(argv[3]), atol(argv[4]), argv[5], argv[6]);
 	else if (argc == 3 && strcmp(argv[1], "tokens") == 0)
 		tokens(argv[2]);
+	else if (argc >= 4 && strcmp(argv[1], "wire") == 0)
+		wire(argv[2], argv + 3);
+	else if (argc >= 4 && strcmp(argv[1], "params") == 0)
+		params(argv[2], argv[3], argc - 4, (const char *const *) argv + 4);
+	else if (argc == 3 && strcmp(argv[1], "pipeline") == 0)
+		pipeline(argv[2]);
+	else if (argc == 5 && strcmp(argv[1], "inserts") == 0)
+		inserts(atoi(argv[2]), atoi(argv[3]), argv[4]);
 	else
 	{
 		fprintf(stderr,
-				"usage: %s rounds MODE ROUNDS KEY PRIMARY STANDBY\n       %s tokens CONNINFO\n",
-				argv[0], argv[0]);
+				"usage: %s rounds MODE ROUNDS KEY PRIMARY STANDBY\n       %s tokens CONNINFO\n"
+				"       %s inserts BLOCKS ROWS CONNINFO\n       %s wire CONNINFO QUERY...\n"
+				"       %s pipeline CONNINFO\n       %s params CONNINFO QUERY [VALUE...]\n",
+				argv[0], argv[0], argv[0], argv[0], argv[0], argv[0]);
 		return 2;
 	}
 	return 0;
