@@ -103,4 +103,12 @@ $other->safe_psql('postgres', "CALL udb.migrate('app')");
 is($other->safe_psql('postgres', 'SELECT * FROM runs OFFSET 5'), $expected, 'where it goes on');
 is($other->safe_psql('postgres', 'SELECT count(*), count(DISTINCT id) FROM udb.migration_op_ledger'), '5|5', 'with ids that do not come twice');
 
+# ---- README's session ----
+
+my $readme = slurp_file(($ENV{UDB_TREE} // '.') . '/README.md');
+$readme =~ /^## Migration ledger\n(.*?)^## /ms or die 'README has no section "Migration ledger"';
+my @output = map { $other->safe_psql('postgres', $_) } $1 =~ /^```sql\n(.*?)^```/msg;
+is($output[1], "shop|ERROR|0|mysql://catalog/items|APPLIED|\nshop|ERROR|1|mysql://catalog/prices|FAILED|disk full",
+	'README\'s session gives what it shows');
+
 done_testing();

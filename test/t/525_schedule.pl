@@ -174,4 +174,18 @@ $other->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $other->
 is($other->safe_psql('postgres', 'SELECT udb.sweep_schedules()'), 1, 'where what was due fires');
 is($other->safe_psql('postgres', "$sent 'promoted'"), 1, 'once');
 
+# ---- README's session ----
+
+my $readme = slurp_file(($ENV{UDB_TREE} // '.') . '/README.md');
+$readme =~ /^## Schedules\n(.*?)^## /ms or die 'README has no section "Schedules"';
+my @session = $1 =~ /^```sql\n(.*?)^```/msg;
+$other->safe_psql('postgres', 'DELETE FROM udb.schedules');
+is($other->safe_psql('postgres', $session[0]), "t\nt", 'README\'s session begins');
+$other->append_conf('postgresql.conf', "udb.worker = on\n");
+$other->reload;
+wait_for_sql($other, "SELECT count(*) > 0 FROM udb.jobs WHERE queue = 'beats'");
+is($other->safe_psql('postgres', $session[1]),
+	"heartbeat|\@every 1s|UTC|beats|t|00:00:00|\nnightly report|30 2 * * mon-fri|Europe/Berlin|reports|f|00:00:00|", 'goes on');
+is($other->safe_psql('postgres', $session[2]), "2026-03-29 03:00:00\nt", 'and ends as it shows');
+
 done_testing();
