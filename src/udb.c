@@ -24,6 +24,7 @@
 #include "queue/queue.h"
 #include "saga/runner.h"
 #include "reactor/reactor.h"
+#include "queue/schedule.h"
 #include "token/token.h"
 #include "worker/status.h"
 #include "worker/worker.h"
@@ -59,6 +60,7 @@ _PG_init(void)
 	udb_queue_init();
 	udb_reactor_init();
 	udb_projection_init();
+	udb_schedule_init();
 	udb_worker_init();
 }
 

@@ -57,6 +57,7 @@ DECLARE
 		'udb.extend_job(bigint, bigint, interval, text)',
 		'udb.get_job(bigint, text)',
 		'udb.sweep_jobs()',
+		'udb.sweep_schedules()',
 		'udb.try_acquire_lease(text, text, interval)',
 		'udb.acquire_lease(text, text, interval, interval)',
 		'udb.renew_lease(text, text, bigint, interval)',
@@ -99,6 +100,9 @@ DECLARE
 		'udb.get_saga(uuid, text)',
 		'udb.list_sagas(text, text, text, text, bigint, bigint, text)',
 		'udb.saga_summary(text)',
+		'udb.get_migration_run(uuid, text)',
+		'udb.list_migration_ops(uuid, text)',
+		'udb.list_migration_runs(text, text, text, bigint, bigint, text)',
 		'udb._worker_status()',
 		'udb.latest_admin_audit_hash(text)',
 		'udb.list_admin_audit(text, text, text, text, integer, bigint, boolean, text)',
@@ -117,6 +121,13 @@ DECLARE
 		'udb.register_migration(text, integer, text, text, text, boolean)',
 		'udb.migrate(text, integer)',
 		'udb.request_saga_recompensation(uuid, text)',
+		'udb.schedule(text, text, text, jsonb, text, integer, integer, text, text)',
+		'udb.unschedule(text, text)',
+		'udb.register_migration(text, integer, text, text, text, boolean)',
+		'udb.migrate(text, integer)',
+		'udb.start_migration_run(text, text, text, text, text, text)',
+		'udb.record_migration_op(uuid, integer, text, text, text, text, jsonb, text, text)',
+		'udb.finish_migration_run(uuid, text, text, text)',
 		'udb.create_consumer(text, text[], text)',
 		'udb.drop_consumer(text)',
 		'udb.seek_consumer(text, bigint)',
@@ -165,6 +176,9 @@ BEGIN
 		tables := tables || ARRAY['udb.sagas'];
 		tables := tables || ARRAY['udb.registries', 'udb.registry_records', 'udb.registry_consumers',
 			'udb.registry_consumer_status'];
+		tables := tables || ARRAY['udb.schedule_status', 'udb.schedules'];
+		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
+		tables := tables || ARRAY['udb.migration_runs', 'udb.migration_op_ledger'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
 		EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %s', object, "role");

@@ -55,6 +55,7 @@ int			udb_sweep_jobs_interval = -1;
 int			udb_sweep_sagas_interval = -1;
 int			udb_sweep_registries_interval = -1;
 int			udb_sweep_projection_tasks_interval = -1;
+int			udb_sweep_schedules_interval = -1;
 
 /* Whether the worker sends NOTIFY udb_outbox, and how often at most. */
 bool		udb_notify = true;
@@ -150,6 +151,8 @@ udb_guc_init(void)
 					"Sets how often the worker looks for changes of registries that handlers have missed.");
 	define_interval("udb.sweep_projection_tasks_interval", &udb_sweep_projection_tasks_interval,
 					"Sets how often the worker looks for projection tasks in progress that are stale.");
+	define_interval("udb.sweep_schedules_interval", &udb_sweep_schedules_interval,
+					"Sets how often the worker looks for schedules that are due.");
 	DefineCustomBoolVariable("udb.notify",
 							 "Sends NOTIFY udb_outbox when new events can be read.",
 							 NULL, &udb_notify, true,

@@ -26,6 +26,7 @@ extern int	udb_sweep_sagas_interval;
 extern int	udb_sweep_registries_interval;
 extern int	udb_sweep_projection_tasks_interval;
 extern int	udb_projection_stale_after;
+extern int	udb_sweep_schedules_interval;
 extern bool udb_notify;
 extern int	udb_notify_interval;
 extern int	udb_outbox_segment_size;

@@ -22,6 +22,7 @@ typedef enum UdbLockKind
 {
 	UDB_LOCK_LEASE = 0x7510,	/* a lease is asserted, or about to change its term */
 	UDB_LOCK_MIGRATE = 0x7511,	/* a component is being migrated */
+	UDB_LOCK_RUN = 0x7512,		/* a run of migrate() has not been cut off */
 	UDB_LOCK_ORDERING_KEY = 0x7520, /* jobs of an ordering key are sent or finished */
 	UDB_LOCK_CLAIM_TOKEN,		/* the sequence of claim tokens is being set */
 	UDB_LOCK_AUDIT = 0x7560,	/* rows are appended to the audit log */

@@ -12,6 +12,7 @@
 
 #include "postgres.h"
 #include "fmgr.h"
+#include "utils/uuid.h"
 
 #include "common/compat.h"
 
@@ -36,6 +37,23 @@ extern void udb_migration_check(const char *component);
 /* Move the stamp and write the history, in the current transaction. */
 extern void udb_migration_stamp(const UdbMigration *step, bool healed, int64 usecs,
 								const char *role);
+
+/*
+ * The ledger, written in the current transaction.  A run that was begun holds a
+ * lock of the session, by which others know that it has not been cut off; the
+ * caller releases it after the run's end, or its beginning's failure.
+ */
+extern void udb_ledger_begin(const char *component, bool has_target, int32 target,
+							 pg_uuid_t *run_id);
+extern void udb_ledger_record(const pg_uuid_t *run_id, int32 index, const UdbMigration *step,
+							  const char *status, const char *error);
+extern void udb_ledger_finish(const pg_uuid_t *run_id, const char *state, const char *error);
+
+/* End the runs of this component whose sessions have gone without doing so. */
+extern void udb_ledger_finish_lost(const char *component);
+
+extern void udb_ledger_lock(const pg_uuid_t *run_id);
+extern void udb_ledger_unlock(const pg_uuid_t *run_id);
 
 /*
  * Run statements one by one outside of transactions, in a background worker, as

@@ -12,9 +12,15 @@
  * While waiting for the lock, and while a step runs in a worker of its own, the
  * session has no snapshot: CREATE INDEX CONCURRENTLY would wait for it.
  *
- * Durability: a step and its stamp commit together or not at all.  A step that
- * runs alone can have taken effect without its stamp; it is then run again, and
- * if that fails, the verify query decides.
+ * A call that finds something to do begins a run in the ledger, and commits that
+ * before its first step; nobody else gets the component's lock in between.  Each
+ * round is a subtransaction, so that a failure can be recorded in a transaction
+ * that commits before the error is thrown.
+ *
+ * Durability: a step, its stamp and its line in the ledger commit together or not
+ * at all.  A step that runs alone can have taken effect without its stamp; it is
+ * then run again, and if that fails, the verify query decides.  A run whose
+ * session has gone stays without an end until the next call for its component.
  *
  * Copyright (c) 2026, the udb authors
  *
@@ -40,6 +46,27 @@
 #include "common/errors.h"
 #include "common/locktag.h"
 #include "migrate/migrate.h"
+
+/* One CALL migrate(). */
+typedef struct Call
+{
+	const char *component;
+	bool		has_target;
+	int32		target;
+	char	   *role;			/* as whom the steps run */
+	MemoryContext context;		/* of one round */
+
+	/* its run in the ledger, if there is something to do */
+	bool		begun;
+	bool		begin_committed;
+	bool		holds_component;	/* the session does, from there to the first step */
+	bool		holds_run;
+	pg_uuid_t	run_id;
+	int32		nsteps;			/* that are recorded */
+
+	bool		looked_for_lost;	/* runs that others have not finished */
+	UdbMigration *step;			/* under way, or NULL */
+} Call;
 
 static void
 step_context(void *arg)
@@ -171,8 +198,9 @@ step_failed(UdbMigration *step, ErrorData *error)
 
 /* Apply a step in this transaction. */
 static void
-apply(UdbMigration *step, const char *role)
+apply(const Call *call)
 {
+	UdbMigration *step = call->step;
 	instr_time	start;
 	instr_time	duration;
 	ErrorData  *error;
@@ -201,16 +229,24 @@ apply(UdbMigration *step, const char *role)
 				(errmsg("step %d \"%s\" of component \"%s\" had taken effect already",
 						step->version, step->name, step->component),
 				 errdetail("It failed with: %s", error->message)));
-	udb_migration_stamp(step, error != NULL, INSTR_TIME_GET_MICROSEC(duration), role);
+	udb_migration_stamp(step, error != NULL, INSTR_TIME_GET_MICROSEC(duration), call->role);
+	udb_ledger_record(&call->run_id, call->nsteps, step, error != NULL ? "SKIPPED" : "APPLIED",
+					  error != NULL ? error->message : NULL);
+}
+
+static LOCKTAG
+component_locktag(const char *component)
+{
+	return udb_locktag(UDB_LOCK_MIGRATE,
+					   hash_bytes_extended((const unsigned char *) component, strlen(component),
+										   0));
 }
 
 /* Wait until nobody else migrates the component, until the transaction ends. */
 static void
 lock_component(const char *component)
 {
-	LOCKTAG		tag = udb_locktag(UDB_LOCK_MIGRATE,
-							  hash_bytes_extended((const unsigned char *) component,
-												  strlen(component), 0));
+	LOCKTAG		tag = component_locktag(component);
 
 	/*
 	 * Who waited must see what the others have committed, whatever the session's
@@ -221,19 +257,154 @@ lock_component(const char *component)
 	(void) LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
-/* Apply the next step.  False if there is none. */
-static bool
-migrate_one(const char *component, bool has_target, int32 target, const char *role)
+/* Let the session go on holding the component's lock, which it has, or not. */
+static void
+hold_component(Call *call, bool hold)
 {
-	UdbMigration step;
+	LOCKTAG		tag = component_locktag(call->component);
 
-	lock_component(component);
-	udb_migration_check(component);
-	if (!udb_migration_next(component, has_target, target, &step))
+	if (call->holds_component == hold)
+		return;
+	if (hold)
+		(void) LockAcquire(&tag, ExclusiveLock, true, false);
+	else
+		(void) LockRelease(&tag, ExclusiveLock, true);
+	call->holds_component = hold;
+}
+
+static void
+release_session_locks(Call *call)
+{
+	hold_component(call, false);
+	if (call->holds_run)
+		udb_ledger_unlock(&call->run_id);
+	call->holds_run = false;
+}
+
+static void
+begin_run(Call *call)
+{
+	udb_ledger_begin(call->component, call->has_target, call->target, &call->run_id);
+	call->begun = true;
+	udb_ledger_lock(&call->run_id);
+	call->holds_run = true;
+	hold_component(call, true);
+}
+
+/* Do the next thing, in this transaction.  False if there is none. */
+static bool
+next_round(Call *call)
+{
+	static const UdbMigration none = {0};
+	UdbMigration *step = palloc(sizeof(UdbMigration));
+
+	*step = none;
+	CHECK_FOR_INTERRUPTS();
+	UDB_DEBUG_POINT("migrate-round");
+	lock_component(call->component);
+	hold_component(call, false);
+	udb_migration_check(call->component);
+	if (!call->looked_for_lost)
+		udb_ledger_finish_lost(call->component);
+	call->looked_for_lost = true;
+	if (!udb_migration_next(call->component, call->has_target, call->target, step))
+	{
+		if (call->begun)
+			udb_ledger_finish(&call->run_id, "COMPLETED", NULL);
 		return false;
-	UDB_DEBUG_POINT("migrate-step");
-	apply(&step, role);
+	}
+	if (!call->begun)
+		begin_run(call);
+	else
+	{
+		UDB_DEBUG_POINT("migrate-step");
+		call->step = step;
+		apply(call);
+	}
 	return true;
+}
+
+/* The same in a subtransaction: if it fails, the transaction can go on. */
+static bool
+try_round(Call *call)
+{
+	MemoryContext oldcontext = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile bool more = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(call->context);
+	PG_TRY();
+	{
+		more = next_round(call);
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
+		MemoryContextSwitchTo(oldcontext);
+		error = CopyErrorData();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		MemoryContextSwitchTo(oldcontext);
+		CurrentResourceOwner = owner;
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(oldcontext);
+	CurrentResourceOwner = owner;
+	return more;
+}
+
+/*
+ * Rounds until there is nothing to do.  What is thrown leaves a transaction in
+ * which nothing has been done.
+ */
+static void
+run_rounds(Call *call)
+{
+	bool		more;
+
+	do
+	{
+		more = try_round(call);
+		/* ends the transaction, and with it what the step has locked */
+		SPI_commit();
+		call->begin_committed = call->begun;
+		if (call->step != NULL)
+			call->nsteps++;
+		call->step = NULL;
+		MemoryContextReset(call->context);
+	} while (more);
+}
+
+/* Tell the ledger how the run has ended.  Must not hide the error itself. */
+static void
+record_failure(Call *call, const ErrorData *error)
+{
+	MemoryContext oldcontext = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		XactIsoLevel = XACT_READ_COMMITTED;
+		if (call->step != NULL)
+			udb_ledger_record(&call->run_id, call->nsteps, call->step, "FAILED", error->message);
+		udb_ledger_finish(&call->run_id, "ERROR", error->message);
+		SPI_commit();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *other;
+
+		MemoryContextSwitchTo(oldcontext);
+		other = CopyErrorData();
+		FlushErrorState();
+		ereport(WARNING,
+				(errcode(other->sqlerrcode),
+				 errmsg("could not record the failure of a migration run: %s", other->message)));
+	}
+	PG_END_TRY();
 }
 
 UDB_FUNCTION(udb_migrate);
@@ -242,12 +413,8 @@ UDB_FUNCTION(udb_migrate);
 Datum
 udb_migrate(PG_FUNCTION_ARGS)
 {
-	char	   *component;
-	bool		has_target = !PG_ARGISNULL(1);
-	int32		target = has_target ? PG_GETARG_INT32(1) : 0;
-	char	   *role;
-	MemoryContext context;
-	bool		more;
+	Call		call = {0};
+	MemoryContext oldcontext;
 
 	if (PG_ARGISNULL(0))
 		ereport(ERROR,
@@ -263,21 +430,33 @@ udb_migrate(PG_FUNCTION_ARGS)
 
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect_ext failed");
-	component = text_to_cstring(PG_GETARG_TEXT_PP(0));
-	role = GetUserNameFromId(GetUserId(), false);
-	context = AllocSetContextCreate(CurrentMemoryContext, "udb migrate", ALLOCSET_DEFAULT_SIZES);
-	do
-	{
-		MemoryContext oldcontext;
+	oldcontext = CurrentMemoryContext;
+	call.component = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	call.has_target = !PG_ARGISNULL(1);
+	call.target = call.has_target ? PG_GETARG_INT32(1) : 0;
+	call.role = GetUserNameFromId(GetUserId(), false);
+	call.context = AllocSetContextCreate(oldcontext, "udb migrate", ALLOCSET_DEFAULT_SIZES);
 
-		/* ends the transaction, and with it what the last step has locked */
-		SPI_commit();
-		CHECK_FOR_INTERRUPTS();
-		oldcontext = MemoryContextSwitchTo(context);
-		more = migrate_one(component, has_target, target, role);
+	/* what the caller has done before is not ours to roll back */
+	SPI_commit();
+	PG_TRY();
+	{
+		run_rounds(&call);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *error;
+
 		MemoryContextSwitchTo(oldcontext);
-		MemoryContextReset(context);
-	} while (more);
+		error = CopyErrorData();
+		FlushErrorState();
+		if (call.begin_committed)
+			record_failure(&call, error);
+		release_session_locks(&call);
+		ReThrowError(error);
+	}
+	PG_END_TRY();
+	release_session_locks(&call);
 	if (SPI_finish() != SPI_OK_FINISH)
 		elog(ERROR, "SPI_finish failed");
 	PG_RETURN_VOID();

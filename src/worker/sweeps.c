@@ -22,6 +22,7 @@
 #include "outbox/state.h"
 #include "saga/runner.h"
 #include "reactor/wake.h"
+#include "queue/schedule.h"
 #include "worker/worker.h"
 
 #define NOTIFY_CHANNEL "udb_outbox"
@@ -126,6 +127,7 @@ udb_sweeps(int *njobs)
 		{.name = "registry notify", .interval = &udb_worker_interval, .run = udb_reactor_notify_run, .once = true, .committed = udb_reactor_notify_committed, .due = udb_reactor_notify_due},
 		{.name = "registries", .interval = &udb_sweep_registries_interval, .run = udb_reactor_sweep_run, .due = udb_reactor_sweep_due},
 		{.name = "projection tasks", .interval = &udb_sweep_projection_tasks_interval, .sql = "SELECT udb.sweep_projection_tasks()"},
+		{.name = "schedules", .interval = &udb_sweep_schedules_interval, .run = udb_schedules_run, .committed = udb_schedules_committed, .due = udb_schedules_due},
 	};
 
 	*njobs = lengthof(jobs);
