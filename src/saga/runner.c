@@ -19,6 +19,7 @@
 
 #include "access/xact.h"
 #include "port/atomics.h"
+#include "storage/shmem.h"
 #include "utils/timestamp.h"
 
 #include "common/database.h"
