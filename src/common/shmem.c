@@ -18,7 +18,7 @@
 
 #include "common/shmem.h"
 
-#define UDB_MAX_AREAS 16
+#define UDB_MAX_AREAS 32
 
 static const UdbShmemArea *areas[UDB_MAX_AREAS];
 static int	nareas = 0;

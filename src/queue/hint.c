@@ -31,6 +31,7 @@
 
 #include "common/hashfn.h"
 #include "miscadmin.h"
+#include "storage/shmem.h"
 #include "storage/spin.h"
 #include "utils/rel.h"
 
