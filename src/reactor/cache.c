@@ -350,23 +350,20 @@ read_one(CachedRegistry *cached, const text *registry, const text *key)
 	UdbRecordScan scan;
 	UdbRecord	record;
 	struct varlena *result = NULL;
-	int64		seq = 0;
 
 	udb_records_begin(&scan, registry, key, 0, snapshot);
 	if (udb_records_next(&scan, &record))
-	{
 		result = PG_DETOAST_DATUM_COPY(record.record);
-		seq = record.seq;
-	}
 	udb_records_end(&scan);
 	UnregisterSnapshot(snapshot);
 	UDB_DEBUG_POINT("registry-record-read");
 
 	/*
-	 * A change since the registry was looked at is not for this watermark; nor
-	 * for any, if the table has been written by other means.
+	 * It may be newer than the watermark, which does no harm: what has changed
+	 * since that is read again anyway.  Not so if the table has been written by
+	 * other means.
 	 */
-	if (cached != NULL && seq <= cached->watermark && cache_resets == udb_registry_resets)
+	if (cached != NULL && cache_resets == udb_registry_resets)
 	{
 		(void) keep(cached, name, result);
 

@@ -160,7 +160,6 @@ udb_records_next(UdbRecordScan *scan, UdbRecord *record)
 	Assert(!VARATT_IS_EXTENDED(key) || VARATT_IS_SHORT(key));
 	record->key = VARDATA_ANY(key);
 	record->keylen = VARSIZE_ANY_EXHDR(key);
-	record->seq = int64_column(tuple, Anum_records_seq, desc);
 	record->record = heap_getattr(tuple, Anum_records_record, desc, &isnull);
 	return true;
 }

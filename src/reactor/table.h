@@ -31,7 +31,6 @@ typedef struct UdbRecord
 {
 	const char *key;
 	int			keylen;
-	int64		seq;
 	Datum		record;			/* jsonb, as it is stored */
 } UdbRecord;
 
