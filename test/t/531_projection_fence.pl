@@ -107,9 +107,11 @@ cmp_ok($late[1], '<', 0.4, 'COMMIT PREPARED wakes at once');
 ($receipt, $id) = tasks(1);
 $reader->send(fence($receipt));
 sleeping($primary, $reader);
+$start = time;
 $worker->query("SET session_replication_role = replica; UPDATE udb.projection_tasks SET status = 'COMPLETED' WHERE task_id = '$id'");
 $worker->query('RESET session_replication_role');
 is($reader->receive, 'cleared||', 'what replication completes is noticed');
+cmp_ok(time - $start, '<', 30, 'long before the time is over');
 
 # ---- who gives up ----
 
