@@ -31,6 +31,12 @@ typedef enum UdbLockKind
 	UDB_LOCK_EVENT_ID = 0x7501, /* one event_id is being looked up or inserted */
 	UDB_LOCK_PREPARED,			/* a prepared transaction holds the horizon */
 	UDB_LOCK_RETENTION			/* cursors are set back, or segments dropped */
+	UDB_LOCK_LEASE = 0x7510,	 /* a lease is asserted, or about to change its term */
+	UDB_LOCK_MIGRATE = 0x7511,	 /* a component is being migrated */
+	UDB_LOCK_EXTENSION = 0x7570, /* DROP EXTENSION keeps sweeps off, and they it */
+	UDB_LOCK_EVENT_ID = 0x7501,	 /* one event_id is being looked up or inserted */
+	UDB_LOCK_PREPARED,			 /* a prepared transaction holds the horizon */
+	UDB_LOCK_RETENTION			 /* cursors are set back, or segments dropped */
 } UdbLockKind;
 
 static inline LOCKTAG

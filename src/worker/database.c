@@ -18,9 +18,11 @@
 #include "storage/ipc.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 
 #include "common/database.h"
 #include "common/guc.h"
+#include "common/locktag.h"
 #include "worker/status.h"
 #include "worker/worker.h"
 
@@ -31,8 +33,13 @@
 static bool
 extension_exists(void)
 {
-	Oid			extension = get_extension_oid(UDB_NAME, true);
+	LOCKTAG		tag = udb_locktag(UDB_LOCK_EXTENSION, 0);
+	Oid			extension;
 
+	/* until the end of the transaction: who drops it waits for that, and we for him */
+	(void) LockAcquire(&tag, ShareLock, false, false);
+	AcceptInvalidationMessages();
+	extension = get_extension_oid(UDB_NAME, true);
 	if (OidIsValid(extension))
 		udb_status_attach(udb_database_slot(), extension);
 	return OidIsValid(extension);

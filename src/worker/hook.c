@@ -30,6 +30,7 @@
 
 #include "common/compat.h"
 #include "common/database.h"
+#include "common/locktag.h"
 #include "worker/worker.h"
 
 #define HOLD_MS 10000
@@ -128,6 +129,17 @@ process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
 	bool		drops = IsA(pstmt->utilityStmt, DropdbStmt);
 	bool		uncreates = drops_extension(pstmt->utilityStmt);
 	int			dismissed = dbname != NULL ? dismiss_worker(dbname) : -1;
+
+	/*
+	 * Sweeps lock tables in another order than it does, so wait for the one
+	 * that is at work, and let no other begin.
+	 */
+	if (uncreates)
+	{
+		LOCKTAG		tag = udb_locktag(UDB_LOCK_EXTENSION, 0);
+
+		(void) LockAcquire(&tag, ExclusiveLock, false, false);
+	}
 
 	if (prev_process_utility)
 		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
