@@ -102,16 +102,16 @@ ok_prompt('after a restart of the primary', now($primary), 'reached', @waiters);
 
 # ---- by a promotion -----------------------------------------------------------------------------------
 
-# When the server was ready, by its log.
+# Promote, and return when recovery ended, as a session saw it that looks all the time.
 sub promoted_at
 {
 	my ($node) = @_;
-	my $offset = -s $node->logfile;
+	my $looks = session($node);
 
+	$looks->send('DO $$ BEGIN WHILE pg_is_in_recovery() LOOP PERFORM pg_sleep(0.005); END LOOP; END $$;'
+		  . 'SELECT extract(epoch FROM clock_timestamp())');
 	$node->promote;
-	my ($time) = wait_for('the end of recovery',
-		sub { slurp_file($node->logfile, $offset) =~ /^(\S+ \S+ \S+) .*database system is ready to accept connections$/m && $1 });
-	return $node->safe_psql('postgres', "SELECT extract(epoch FROM '$time'::timestamptz)");
+	return $looks->receive;
 }
 
 # The cascading standby waits for something on the next timeline, where it begins is not said.
@@ -119,14 +119,16 @@ $token = write_row($primary, 1);
 $primary->wait_for_catchup('standby');
 wait_for_sql($cascade, "SELECT udb.token_reached('$token')");
 (my $next = $token) =~ s/\.1\.0\./.2.0./;
+# The record that ends the old timeline goes past this one; so it tells when the others have to be woken.
+my $end = session($cascade);
+$end->send("SET udb.fence_timeout = -1; SET udb.fence = '" . at($next, lsn_of($token) + 8) . "'");
+wait_for_sql($cascade, 'SELECT count(*) FROM udb.fence_waiters', 1);
 my @next = three_waiters($cascade, ($next) x 3);
 my $far = at($token, 0xffffff0000000000);
 @waiters = three_waiters($standby, ($far) x 3);
 ok_prompt('promotion', promoted_at($standby), 'diverged', @waiters);
-my $on_next = write_row($standby, 2);
-my $s = session($cascade);
-$s->query("SET udb.fence_timeout = -1; SET udb.fence = '$on_next'");
-ok_prompt('a new timeline', $s->query('SELECT extract(epoch FROM ended_at) FROM udb.fence_status()'), 'reached', @next);
+$end->receive;
+ok_prompt('a new timeline', $end->query('SELECT extract(epoch FROM ended_at) FROM udb.fence_status()'), 'reached', @next);
 
 # A standby that has nothing to replay before it is promoted.
 $late->start;
