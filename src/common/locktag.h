@@ -20,23 +20,16 @@
 
 typedef enum UdbLockKind
 {
-	UDB_LOCK_LEASE = 0x7510,	/* a lease is asserted, or about to change its term */
-	UDB_LOCK_MIGRATE = 0x7511,	/* a component is being migrated */
-	UDB_LOCK_RUN = 0x7512,		/* a run of migrate() has not been cut off */
-	UDB_LOCK_ORDERING_KEY = 0x7520, /* jobs of an ordering key are sent or finished */
-	UDB_LOCK_CLAIM_TOKEN,		/* the sequence of claim tokens is being set */
-	UDB_LOCK_AUDIT = 0x7560,	/* rows are appended to the audit log */
-	UDB_LOCK_JOB_KEY = 0x7520,	/* jobs of an ordering key are sent or finished */
-	UDB_LOCK_JOB_TOKEN,			/* the sequence of claim tokens is being set */
 	UDB_LOCK_EVENT_ID = 0x7501, /* one event_id is being looked up or inserted */
 	UDB_LOCK_PREPARED,			/* a prepared transaction holds the horizon */
-	UDB_LOCK_RETENTION			/* cursors are set back, or segments dropped */
-	UDB_LOCK_LEASE = 0x7510,	 /* a lease is asserted, or about to change its term */
-	UDB_LOCK_MIGRATE = 0x7511,	 /* a component is being migrated */
-	UDB_LOCK_EXTENSION = 0x7570, /* DROP EXTENSION keeps sweeps off, and they it */
-	UDB_LOCK_EVENT_ID = 0x7501,	 /* one event_id is being looked up or inserted */
-	UDB_LOCK_PREPARED,			 /* a prepared transaction holds the horizon */
-	UDB_LOCK_RETENTION			 /* cursors are set back, or segments dropped */
+	UDB_LOCK_RETENTION,			/* cursors are set back, or segments dropped */
+	UDB_LOCK_LEASE = 0x7510,	/* a lease is asserted, or about to change its term */
+	UDB_LOCK_MIGRATE,			/* a component is being migrated */
+	UDB_LOCK_RUN,				/* a run of migrate() has not been cut off */
+	UDB_LOCK_JOB_KEY = 0x7520,	/* jobs of an ordering key are sent or finished */
+	UDB_LOCK_JOB_TOKEN,			/* the sequence of claim tokens is being set */
+	UDB_LOCK_AUDIT = 0x7560,	/* rows are appended to the audit log */
+	UDB_LOCK_EXTENSION = 0x7570 /* DROP EXTENSION keeps sweeps off, and they it */
 } UdbLockKind;
 
 static inline LOCKTAG

@@ -18,6 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "common/catalog.h"
+#include "common/compat.h"
 #include "common/errors.h"
 #include "common/locktag.h"
 #include "queue/hint.h"
