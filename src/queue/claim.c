@@ -31,6 +31,7 @@
 #include "catalog/pg_type.h"
 #include "funcapi.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -85,7 +86,7 @@ typedef struct Claim
 
 	IndexScanDesc scan;
 	SnapshotData dirty;
-	TupleTableSlot *slot;
+	Buffer		buffer;			/* of the row that it is at */
 	MemoryContext context;		/* for one job */
 	int64		settled;		/* see udb_job_seq_settled() */
 	TimestampTz next;			/* when the first claim that was seen runs out */
@@ -161,27 +162,42 @@ has_attempts_left(const UdbJobRow *row)
 		DatumGetInt32(udb_job_value(row, max_attempts));
 }
 
+/* Whether the fixed snapshot shows this version. */
+static bool
+in_snapshot(Claim *c, HeapTuple tuple)
+{
+	bool		visible;
+
+	LockBuffer(c->buffer, BUFFER_LOCK_SHARE);
+	visible = HeapTupleSatisfiesVisibility(tuple, GetTransactionSnapshot(), c->buffer);
+	LockBuffer(c->buffer, BUFFER_LOCK_UNLOCK);
+	return visible;
+}
+
 /*
  * Deal with the entry that the scan is at.  False if the cursor must not pass it.
  */
 static bool
 visit(Claim *c)
 {
-	HeapTuple	tuple;
+	HeapTupleData tuple;
 	UdbJobRow	row;
 	bool		own;
+	bool		all_dead = false;
 	bool		ran_out = false;
 
-	if (!index_fetch_heap(c->scan, c->slot))
+	if (!udb_job_fetch(&c->table, &c->scan->xs_heaptid, &c->dirty, &tuple, &c->buffer, &all_dead))
+	{
+		/* the index need not show it again */
+		c->scan->kill_prior_tuple = all_dead;
 		return true;
+	}
 	if (TransactionIdIsValid(c->dirty.xmin) || TransactionIdIsValid(c->dirty.xmax))
 		return false;
-	if (c->fixed &&
-		!table_tuple_satisfies_snapshot(c->table.rel, c->slot, GetTransactionSnapshot()))
+	if (c->fixed && !in_snapshot(c, &tuple))
 		return false;
-	tuple = ExecFetchSlotHeapTuple(c->slot, false, NULL);
-	own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
-	udb_job_row(&c->table, tuple, &row);
+	own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple.t_data));
+	udb_job_row(&c->table, &tuple, &row);
 	if (udb_job_text_is(udb_job_value(&row, state), "claimed"))
 	{
 		TimestampTz until = DatumGetTimestampTz(udb_job_value(&row, visible_until));
@@ -204,7 +220,7 @@ visit(Claim *c)
 		over(c, &row);
 		return false;
 	}
-	if (c->peek || c->collect || take(c, tuple, &row, ran_out))
+	if (c->peek || c->collect || take(c, &tuple, &row, ran_out))
 		c->taken++;
 	return false;
 }
@@ -295,7 +311,7 @@ scan_queue(Claim *c)
 	c->next = DT_NOEND;
 
 	InitDirtySnapshot(c->dirty);
-	c->slot = table_slot_create(c->table.rel, NULL);
+	c->buffer = InvalidBuffer;
 	c->context = AllocSetContextCreate(CurrentMemoryContext, "udb claim", ALLOCSET_SMALL_SIZES);
 	c->scan = udb_index_beginscan(c->table.rel, c->table.ready, &c->dirty, 3);
 	c->scan->xs_want_itup = true;
@@ -314,7 +330,8 @@ scan_queue(Claim *c)
 	if (c->full && !end)
 		end = !next_priority(c, limit, &priority);
 	index_endscan(c->scan);
-	ExecDropSingleTupleTableSlot(c->slot);
+	if (BufferIsValid(c->buffer))
+		ReleaseBuffer(c->buffer);
 	MemoryContextDelete(c->context);
 
 	if (c->token != 0)

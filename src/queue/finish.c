@@ -16,6 +16,7 @@
 #include "access/xact.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "storage/bufmgr.h"
 #include "utils/array.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
@@ -37,7 +38,8 @@ typedef struct Lookup
 	UdbJobTable table;
 	Snapshot	snapshot;		/* newer than all that was found to be changed */
 	IndexScanDesc scan;
-	TupleTableSlot *slot;
+	HeapTupleData tuple;		/* what was found, in the buffer */
+	Buffer		buffer;
 	MemoryContext context;		/* of all this */
 } Lookup;
 
@@ -54,25 +56,42 @@ begin_scan(Lookup *l)
 static void
 end_scan(Lookup *l)
 {
-	ExecClearTuple(l->slot);
 	index_endscan(l->scan);
 	UnregisterSnapshot(l->snapshot);
 }
 
-/* The job's row, in l->slot; false if there is none. */
+/* The job's row, in l->tuple; false if there is none. */
 static bool
 find(Lookup *l, int64 job_id)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(l->context);
 	ScanKeyData key;
-	bool		found;
+	bool		found = false;
 
 	/* what the scan allocates at its first use lives as long as the scan */
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
 	index_rescan(l->scan, &key, 1, NULL, 0);
-	found = index_getnext_slot(l->scan, ForwardScanDirection, l->slot);
+	while (!found && index_getnext_tid(l->scan, ForwardScanDirection) != NULL)
+	{
+		bool		all_dead = false;
+
+		found = udb_job_fetch(&l->table, &l->scan->xs_heaptid, l->snapshot, &l->tuple, &l->buffer,
+							  &all_dead);
+		l->scan->kill_prior_tuple = all_dead;
+	}
 	MemoryContextSwitchTo(oldcontext);
 	return found;
+}
+
+static bool
+in_snapshot(Lookup *l, Snapshot snapshot)
+{
+	bool		visible;
+
+	LockBuffer(l->buffer, BUFFER_LOCK_SHARE);
+	visible = HeapTupleSatisfiesVisibility(&l->tuple, snapshot, l->buffer);
+	LockBuffer(l->buffer, BUFFER_LOCK_UNLOCK);
+	return visible;
 }
 
 /* Whether the row is held by this claim. */
@@ -114,11 +133,10 @@ ack(Lookup *l, int64 job_id, int64 claim_token)
 		CHECK_FOR_INTERRUPTS();
 		if (!find(l, job_id))
 			return false;
-		udb_job_row(&l->table, ExecFetchSlotHeapTuple(l->slot, false, NULL), &row);
+		udb_job_row(&l->table, &l->tuple, &row);
 		if (!is_claimed(&row, claim_token))
 			return false;
-		if (IsolationUsesXactSnapshot() &&
-			!table_tuple_satisfies_snapshot(l->table.rel, l->slot, GetTransactionSnapshot()))
+		if (IsolationUsesXactSnapshot() && !in_snapshot(l, GetTransactionSnapshot()))
 			ereport(ERROR,
 					(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 					 errmsg("could not serialize access to job " INT64_FORMAT
@@ -126,7 +144,7 @@ ack(Lookup *l, int64 job_id, int64 claim_token)
 							job_id)));
 		UDB_DEBUG_POINT("job-ack");
 		udb_queue_touch_place(DatumGetInt64(udb_job_value(&row, ready_seq)));
-		result = heap_delete(l->table.rel, &l->slot->tts_tid, GetCurrentCommandId(true),
+		result = heap_delete(l->table.rel, &l->tuple.t_self, GetCurrentCommandId(true),
 							 InvalidSnapshot, true, &failure, false);
 		switch (result)
 		{
@@ -160,7 +178,7 @@ ack_all(const Datum *job_ids, const bool *nulls, int n, int64 claim_token)
 	MemoryContext oldcontext;
 
 	udb_job_table_open(&l.table, RowExclusiveLock);
-	l.slot = table_slot_create(l.table.rel, NULL);
+	l.buffer = InvalidBuffer;
 	l.context = CurrentMemoryContext;
 	begin_scan(&l);
 	oldcontext = MemoryContextSwitchTo(context);
@@ -173,7 +191,8 @@ ack_all(const Datum *job_ids, const bool *nulls, int n, int64 claim_token)
 	MemoryContextSwitchTo(oldcontext);
 	MemoryContextDelete(context);
 	end_scan(&l);
-	ExecDropSingleTupleTableSlot(l.slot);
+	if (BufferIsValid(l.buffer))
+		ReleaseBuffer(l.buffer);
 	udb_job_table_close(&l.table);
 	if (done > 0)
 		CommandCounterIncrement();

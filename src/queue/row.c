@@ -20,6 +20,7 @@
 #include "access/xact.h"
 #include "executor/executor.h"
 #include "storage/bufmgr.h"
+#include "storage/bufpage.h"
 #include "utils/rel.h"
 
 #include "common/catalog.h"
@@ -51,6 +52,22 @@ udb_job_table_close(UdbJobTable *table)
 	index_close(table->pkey, NoLock);
 	index_close(table->ready, NoLock);
 	table_close(table->rel, NoLock);
+}
+
+bool
+udb_job_fetch(UdbJobTable *table, ItemPointer tid, Snapshot snapshot, HeapTuple tuple,
+			  Buffer *buffer, bool *all_dead)
+{
+	ItemPointerData self = *tid;
+	bool		found;
+
+	*buffer = ReleaseAndReadBuffer(*buffer, table->rel, ItemPointerGetBlockNumber(tid));
+	if (PageIsFull(BufferGetPage(*buffer)))
+		heap_page_prune_opt(table->rel, *buffer);
+	LockBuffer(*buffer, BUFFER_LOCK_SHARE);
+	found = heap_hot_search_buffer(&self, table->rel, *buffer, snapshot, tuple, all_dead, true);
+	LockBuffer(*buffer, BUFFER_LOCK_UNLOCK);
+	return found;
 }
 
 void

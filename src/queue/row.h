@@ -15,7 +15,9 @@
 #include "access/tupdesc.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
+#include "storage/buf.h"
 #include "utils/relcache.h"
+#include "utils/snapshot.h"
 
 /* columns of udb.jobs */
 #define Anum_job_job_id 1
@@ -63,6 +65,15 @@ extern void udb_job_table_open(UdbJobTable *table, LOCKMODE lockmode);
 
 /* Locks are kept. */
 extern void udb_job_table_close(UdbJobTable *table);
+
+/*
+ * The version that the snapshot shows of the row whose index entry points to *tid; in
+ * *buffer, which stays pinned.  Unlike an index scan it does not prune the page unless
+ * that is full: the versions that claims leave behind go with the job, soon.  If there
+ * is none, *all_dead tells if the index entry is of no use to anybody.
+ */
+extern bool udb_job_fetch(UdbJobTable *table, ItemPointer tid, Snapshot snapshot, HeapTuple tuple,
+						  Buffer *buffer, bool *all_dead);
 
 extern void udb_job_row(UdbJobTable *table, HeapTuple tuple, UdbJobRow *row);
 

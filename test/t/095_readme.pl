@@ -114,7 +114,7 @@ foreach my $f (rows("SELECT proname, prokind, pg_get_function_arguments(oid) FRO
 {
 	my ($name, $kind, $arguments) = @$f;
 
-	$arguments =~ s/::\w+(\[\])?//g;
+	$arguments =~ s/::(timestamp with time zone|\w+)(\[\])?//g;
 	$arguments =~ s/"//g;
 	$arguments =~ s/\bIN //g;
 	$arguments =~ s/(, )?\bOUT [^,]*//g;

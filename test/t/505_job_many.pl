@@ -11,7 +11,7 @@ my $node = new_cluster('main', conf => "udb.worker_interval = 1s\nudb.sweep_jobs
 sub sql { return $node->safe_psql('postgres', $_[0]); }
 
 sql(<<'SQL');
-CREATE TABLE done (n int, key text, attempt int, at bigserial);
+CREATE TABLE done (n int, job_id bigint, key text, at bigserial);
 SQL
 my $script = $node->data_dir . '/../work.sql';
 open(my $fh, '>', $script) or die $!;
@@ -33,7 +33,7 @@ SELECT count(*) FROM udb.send_jobs('q', ARRAY(SELECT to_jsonb(nextval('sent')) F
 \else
 BEGIN;
 WITH c AS MATERIALIZED (SELECT * FROM udb.claim_jobs('q', 'w' || :client_id, :n, '1 min')),
-	d AS (INSERT INTO done SELECT payload::int, ordering_key, attempts FROM c)
+	d AS (INSERT INTO done SELECT payload::int, job_id, ordering_key FROM c)
 SELECT udb.ack_jobs(coalesce(array_agg(job_id), '{}'), coalesce(max(claim_token), 0)) FROM c;
 COMMIT;
 \endif
@@ -47,12 +47,12 @@ $node->command_ok([ 'pgbench', '-n', '-c', 16, '-j', 2, '-t', 60, '-f', $script,
 	'16 workers at random');
 $holder->query('COMMIT');
 my $rest = q{WITH c AS MATERIALIZED (SELECT * FROM udb.claim_jobs('q', 'last', 100, '1 min')),
-	d AS (INSERT INTO done SELECT payload::int, ordering_key, attempts FROM c)
+	d AS (INSERT INTO done SELECT payload::int, job_id, ordering_key FROM c)
 	SELECT udb.ack_jobs(coalesce(array_agg(job_id), '{}'), coalesce(max(claim_token), 0)) FROM c};
 wait_for('the rest', sub { sql($rest); sql('SELECT count(*) FROM udb.jobs') == 0 });
 is(sql('SELECT count(*) = (SELECT last_value FROM sent), count(DISTINCT n) = count(*) FROM done'), 't|t', 'each job is done once');
 is(sql('SELECT count(*) FROM udb.dead_jobs'), 0, 'none has died');
-is(sql('SELECT count(*) FROM (SELECT n < lag(n) OVER (PARTITION BY key ORDER BY at) AS back FROM done WHERE key IS NOT NULL) k WHERE back'),
+is(sql('SELECT count(*) FROM (SELECT job_id < lag(job_id) OVER (PARTITION BY key ORDER BY at) AS back FROM done WHERE key IS NOT NULL) k WHERE back'),
 	0, 'those of a key in order') or diag(sql('SELECT * FROM done WHERE key IS NOT NULL ORDER BY key, at'));
 
 # ---- waiting ----

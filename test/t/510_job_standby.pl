@@ -23,10 +23,11 @@ is(sqlstate($standby, q{SELECT udb.wait_for_jobs('q', '1 s')}), '25006', 'or wai
 is($standby->safe_psql('postgres', q{SELECT ready + claimed FROM udb.queue_status}), 90, 'but they can be seen');
 
 # what the standby does not get any more
-$standby->safe_psql('postgres', 'SELECT pg_wal_replay_pause()');
+$standby->stop;
 my $lost = sql(q{SELECT max(claim_token) FROM generate_series(1, 40) i, LATERAL udb.claim_jobs('q', 'lost' || i, 1, '1 h')});
 cmp_ok($lost, '>', $held + 32, 'the primary hands out more tokens than a sequence logs ahead');
 $primary->stop('immediate');
+$standby->start;
 $standby->promote;
 wait_for_sql($standby, 'SELECT NOT pg_is_in_recovery()');
 
