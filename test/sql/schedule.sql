@@ -85,8 +85,10 @@ SELECT failures, last_error, retry_at, overdue, (SELECT count(*) FROM pg_temp.se
 -- A transaction in which one fires is flushed; the WAL writer would do that too, but not at once.
 CALL pg_temp.due('t_every', '1 hour');
 SET synchronous_commit = off;
+BEGIN;
 SELECT udb.sweep_schedules();
-SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn() AS flushed;
+SELECT pg_current_wal_insert_lsn() AS before_commit \gset
+COMMIT\; SELECT pg_current_wal_flush_lsn() > :'before_commit' AS flushed;
 RESET synchronous_commit;
 
 -- In a batch, many.
