@@ -266,6 +266,7 @@ static bool
 next_priority(Claim *c, const int32 *limit, int32 *priority)
 {
 	ScanKeyData keys[3];
+	bool		found;
 	bool		isnull;
 
 	/* a scan has the same number of keys each time; the last one says nothing */
@@ -280,7 +281,12 @@ next_priority(Claim *c, const int32 *limit, int32 *priority)
 	ScanKeyInit(&keys[2], Anum_idx_ready_seq, BTGreaterEqualStrategyNumber, F_INT8GE,
 				Int64GetDatum(0));
 	index_rescan(c->scan, keys, 3, NULL, 0);
-	if (index_getnext_tid(c->scan, ForwardScanDirection) == NULL)
+
+	/* an entry that is dead tells as well, and before any that is not may be many */
+	c->scan->ignore_killed_tuples = false;
+	found = index_getnext_tid(c->scan, ForwardScanDirection) != NULL;
+	c->scan->ignore_killed_tuples = true;
+	if (!found)
 		return false;
 	*priority = DatumGetInt32(
 		index_getattr(c->scan->xs_itup, Anum_idx_priority, c->scan->xs_itupdesc, &isnull));
@@ -500,6 +506,7 @@ next_queue(UdbJobTable *table, Snapshot snapshot, const text *after)
 
 	ScanKeyInit(&key, Anum_idx_queue, BTGreaterStrategyNumber, F_TEXT_GT, PointerGetDatum(after));
 	scan->xs_want_itup = true;
+	scan->ignore_killed_tuples = false;
 	index_rescan(scan, &key, 1, NULL, 0);
 	if (index_getnext_tid(scan, ForwardScanDirection) != NULL)
 		result = DatumGetTextPCopy(
