@@ -69,6 +69,9 @@
 /* Ready jobs of a priority that a look for what is over passes before it gives up. */
 #define COLLECT_READY 100
 
+/* When to look again for a job that a transaction in progress is changing. */
+#define BUSY_USECS (100 * 1000)
+
 /* A look at what time has brought takes at most one part in so many of the time. */
 #define LOOK_SHARE 10
 
@@ -89,6 +92,7 @@ typedef struct Claim
 	Buffer		buffer;			/* of the row that it is at */
 	MemoryContext context;		/* for one job */
 	int64		settled;		/* see udb_job_seq_settled() */
+	bool		below;			/* the scan is below the cursor that others go by */
 	TimestampTz next;			/* when the first claim that was seen runs out */
 
 	int			batch;
@@ -193,7 +197,12 @@ visit(Claim *c)
 		return true;
 	}
 	if (TransactionIdIsValid(c->dirty.xmin) || TransactionIdIsValid(c->dirty.xmax))
+	{
+		/* if that is rolled back, nobody comes by below a cursor */
+		if (c->below)
+			c->next = Min(c->next, c->now + BUSY_USECS);
 		return false;
+	}
 	if (c->fixed && !in_snapshot(c, &tuple))
 		return false;
 	own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple.t_data));
@@ -229,7 +238,8 @@ visit(Claim *c)
 static void
 scan_priority(Claim *c, int32 priority)
 {
-	int64		from = c->full ? 0 : udb_queue_hint_cursor(&c->hint, priority);
+	int64		known = udb_queue_hint_cursor(&c->hint, priority);
+	int64		from = c->full ? 0 : known;
 	int64		cursor = Min(c->settled, udb_queue_floor());
 	bool		passing = true;
 	ScanKeyData keys[3];
@@ -249,6 +259,7 @@ scan_priority(Claim *c, int32 priority)
 													  c->scan->xs_itupdesc, &isnull));
 
 		CHECK_FOR_INTERRUPTS();
+		c->below = ready_seq < known;
 		if (!visit(c) && passing)
 		{
 			passing = false;
