@@ -123,7 +123,7 @@ SELECT pg_temp.try(spec) FROM unnest(ARRAY[
 	'0 0 31 4,6,9,11 *', E'0 0 * *\n*', '0 0 1 1 * ; DROP TABLE x', '* * * * ?', '* * L * *']) spec;
 SELECT pg_temp.try(repeat('1,', 600) || '1 * * * *');
 -- time zones
-SELECT zone, pg_temp.try('0 0 1 1 *', zone) !~ '^22' AS known FROM unnest('{UTC,utc,europe/berlin,EST5EDT,Etc/GMT+5,GMT0,W-SU,Asia/Kolkata}'::text[]) zone;
+SELECT zone, pg_temp.try('0 0 1 1 *', zone) !~ '^22' AS known FROM unnest('{UTC,utc,europe/berlin,EST5EDT,Etc/GMT+5,GMT0,Asia/Kolkata}'::text[]) zone;
 SELECT pg_temp.try('0 0 1 1 *', zone) FROM unnest('{Europe/Nowhere,Mars5,UTC+3,Etc/GMT5,"<+03>-3","",../../etc/passwd,"Europe/Berlin ",+02:00,5}'::text[]) zone;
 SELECT left(pg_temp.try('0 0 1 1 *', repeat('x', 1000)), 40);
 -- nulls and the ends of time
