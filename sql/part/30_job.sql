@@ -32,7 +32,7 @@ CREATE TABLE udb.jobs (
 	visible_until timestamptz,
 	worker_id text,
 	state text COLLATE "C" NOT NULL CHECK (state IN ('ready', 'delayed', 'claimed', 'blocked'))
-) USING heap WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000);
+) USING heap WITH (fillfactor = 40, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000);
 CREATE INDEX jobs_ready_idx ON udb.jobs (queue, priority DESC, ready_seq) WHERE ready_seq IS NOT NULL;
 CREATE INDEX jobs_due_idx ON udb.jobs (queue, due_at) WHERE due_at IS NOT NULL;
 CREATE INDEX jobs_expires_idx ON udb.jobs (expires_at) WHERE expires_at IS NOT NULL;

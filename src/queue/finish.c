@@ -36,6 +36,7 @@
 typedef struct Lookup
 {
 	UdbJobTable table;
+	BlockNumber nblocks;		/* of the table */
 	Snapshot	snapshot;		/* newer than all that was found to be changed */
 	IndexScanDesc scan;
 	HeapTupleData tuple;		/* what was found, in the buffer */
@@ -64,10 +65,14 @@ end_scan(Lookup *l)
 static bool
 find(Lookup *l, int64 job_id)
 {
-	MemoryContext oldcontext = MemoryContextSwitchTo(l->context);
+	MemoryContext oldcontext;
 	ScanKeyData key;
 	bool		found = false;
 
+	if (udb_job_fetch_claimed(&l->table, job_id, l->nblocks, l->snapshot, &l->tuple, &l->buffer))
+		return true;
+
+	oldcontext = MemoryContextSwitchTo(l->context);
 	/* what the scan allocates at its first use lives as long as the scan */
 	ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(job_id));
 	index_rescan(l->scan, &key, 1, NULL, 0);
@@ -178,6 +183,7 @@ ack_all(const Datum *job_ids, const bool *nulls, int n, int64 claim_token)
 	MemoryContext oldcontext;
 
 	udb_job_table_open(&l.table, RowExclusiveLock);
+	l.nblocks = RelationGetNumberOfBlocks(l.table.rel);
 	l.buffer = InvalidBuffer;
 	l.context = CurrentMemoryContext;
 	begin_scan(&l);

@@ -27,6 +27,18 @@
 #include "common/compat.h"
 #include "queue/row.h"
 
+/* jobs whose place is remembered; a power of two */
+#define CLAIMED_PLACES 1024
+
+typedef struct ClaimedPlace
+{
+	int64		job_id;
+	ItemPointerData tid;
+} ClaimedPlace;
+
+/* by the low bits of the job's id; what is said there is checked before it is believed */
+static ClaimedPlace places[CLAIMED_PLACES];
+
 static UdbRelation jobs = {"jobs"};
 static UdbRelation jobs_pkey = {"jobs_pkey"};
 static UdbRelation jobs_ready_idx = {"jobs_ready_idx"};
@@ -66,6 +78,49 @@ udb_job_fetch(UdbJobTable *table, ItemPointer tid, Snapshot snapshot, HeapTuple 
 		heap_page_prune_opt(table->rel, *buffer);
 	LockBuffer(*buffer, BUFFER_LOCK_SHARE);
 	found = heap_hot_search_buffer(&self, table->rel, *buffer, snapshot, tuple, all_dead, true);
+	LockBuffer(*buffer, BUFFER_LOCK_UNLOCK);
+	return found;
+}
+
+static void
+remember_claimed(int64 job_id, ItemPointer tid)
+{
+	ClaimedPlace *place = &places[job_id & (CLAIMED_PLACES - 1)];
+
+	place->job_id = job_id;
+	place->tid = *tid;
+}
+
+bool
+udb_job_fetch_claimed(UdbJobTable *table, int64 job_id, BlockNumber nblocks, Snapshot snapshot,
+					  HeapTuple tuple, Buffer *buffer)
+{
+	ClaimedPlace *place = &places[job_id & (CLAIMED_PLACES - 1)];
+	OffsetNumber offset;
+	Page		page;
+	ItemId		item;
+	bool		found = false;
+	bool		isnull;
+
+	if (place->job_id != job_id || !ItemPointerIsValid(&place->tid) ||
+		ItemPointerGetBlockNumber(&place->tid) >= nblocks)
+		return false;
+	offset = ItemPointerGetOffsetNumber(&place->tid);
+	*buffer =
+		ReleaseAndReadBuffer(*buffer, table->rel, ItemPointerGetBlockNumber(&place->tid));
+	LockBuffer(*buffer, BUFFER_LOCK_SHARE);
+	page = BufferGetPage(*buffer);
+	if (offset <= PageGetMaxOffsetNumber(page) &&
+		ItemIdIsNormal(item = PageGetItemId(page, offset)))
+	{
+		tuple->t_data = (HeapTupleHeader) PageGetItem(page, item);
+		tuple->t_len = ItemIdGetLength(item);
+		tuple->t_tableOid = RelationGetRelid(table->rel);
+		tuple->t_self = place->tid;
+		found = HeapTupleSatisfiesVisibility(tuple, snapshot, *buffer) &&
+			DatumGetInt64(heap_getattr(tuple, Anum_job_job_id, RelationGetDescr(table->rel),
+									   &isnull)) == job_id;
+	}
 	LockBuffer(*buffer, BUFFER_LOCK_UNLOCK);
 	return found;
 }
@@ -132,6 +187,7 @@ udb_job_try_update(UdbJobTable *table, HeapTuple tuple, UdbJobRow *row)
 		elog(ERROR, "unexpected result %d of updating a job that is locked", (int) result);
 	if (update_indexes)
 		index_row(table, newer);
+	remember_claimed(DatumGetInt64(udb_job_value(row, job_id)), &newer->t_self);
 	heap_freetuple(newer);
 	return true;
 }

@@ -15,6 +15,7 @@
 #include "access/tupdesc.h"
 #include "executor/tuptable.h"
 #include "nodes/execnodes.h"
+#include "storage/block.h"
 #include "storage/buf.h"
 #include "utils/relcache.h"
 #include "utils/snapshot.h"
@@ -74,6 +75,15 @@ extern void udb_job_table_close(UdbJobTable *table);
  */
 extern bool udb_job_fetch(UdbJobTable *table, ItemPointer tid, Snapshot snapshot, HeapTuple tuple,
 						  Buffer *buffer, bool *all_dead);
+
+/*
+ * The session remembers where it has put the jobs that it claimed last, since it is
+ * going to acknowledge them soon.  True if it knows that of this job and the snapshot
+ * shows what is there; else the index has to be asked.  nblocks is the table's size,
+ * looked up under the lock on it.
+ */
+extern bool udb_job_fetch_claimed(UdbJobTable *table, int64 job_id, BlockNumber nblocks,
+								  Snapshot snapshot, HeapTuple tuple, Buffer *buffer);
 
 extern void udb_job_row(UdbJobTable *table, HeapTuple tuple, UdbJobRow *row);
 
