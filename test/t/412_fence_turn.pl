@@ -124,7 +124,7 @@ my $end = session($cascade);
 $end->send("SET udb.fence_timeout = -1; SET udb.fence = '" . at($next, lsn_of($token) + 8) . "'");
 wait_for_sql($cascade, 'SELECT count(*) FROM udb.fence_waiters', 1);
 my @next = three_waiters($cascade, ($next) x 3);
-my $far = at($token, 0xffffff0000000000);
+my $far = at($token, 0xffffff00 << 32);
 @waiters = three_waiters($standby, ($far) x 3);
 ok_prompt('promotion', promoted_at($standby), 'diverged', @waiters);
 $end->receive;
