@@ -69,6 +69,9 @@
 /* Ready jobs of a priority that a look for what is over passes before it gives up. */
 #define COLLECT_READY 100
 
+/* When to look again for a job that a transaction in progress is changing. */
+#define BUSY_USECS (100 * 1000)
+
 /* A look at what time has brought takes at most one part in so many of the time. */
 #define LOOK_SHARE 10
 
@@ -89,6 +92,7 @@ typedef struct Claim
 	Buffer		buffer;			/* of the row that it is at */
 	MemoryContext context;		/* for one job */
 	int64		settled;		/* see udb_job_seq_settled() */
+	bool		below;			/* the scan is below the cursor that others go by */
 	TimestampTz next;			/* when the first claim that was seen runs out */
 
 	int			batch;
@@ -193,7 +197,12 @@ visit(Claim *c)
 		return true;
 	}
 	if (TransactionIdIsValid(c->dirty.xmin) || TransactionIdIsValid(c->dirty.xmax))
+	{
+		/* if that is rolled back, nobody comes by below a cursor */
+		if (c->below)
+			c->next = Min(c->next, c->now + BUSY_USECS);
 		return false;
+	}
 	if (c->fixed && !in_snapshot(c, &tuple))
 		return false;
 	own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple.t_data));
@@ -229,7 +238,8 @@ visit(Claim *c)
 static void
 scan_priority(Claim *c, int32 priority)
 {
-	int64		from = c->full ? 0 : udb_queue_hint_cursor(&c->hint, priority);
+	int64		known = udb_queue_hint_cursor(&c->hint, priority);
+	int64		from = c->full ? 0 : known;
 	int64		cursor = Min(c->settled, udb_queue_floor());
 	bool		passing = true;
 	ScanKeyData keys[3];
@@ -249,6 +259,7 @@ scan_priority(Claim *c, int32 priority)
 													  c->scan->xs_itupdesc, &isnull));
 
 		CHECK_FOR_INTERRUPTS();
+		c->below = ready_seq < known;
 		if (!visit(c) && passing)
 		{
 			passing = false;
@@ -266,6 +277,7 @@ static bool
 next_priority(Claim *c, const int32 *limit, int32 *priority)
 {
 	ScanKeyData keys[3];
+	bool		found;
 	bool		isnull;
 
 	/* a scan has the same number of keys each time; the last one says nothing */
@@ -280,7 +292,12 @@ next_priority(Claim *c, const int32 *limit, int32 *priority)
 	ScanKeyInit(&keys[2], Anum_idx_ready_seq, BTGreaterEqualStrategyNumber, F_INT8GE,
 				Int64GetDatum(0));
 	index_rescan(c->scan, keys, 3, NULL, 0);
-	if (index_getnext_tid(c->scan, ForwardScanDirection) == NULL)
+
+	/* an entry that is dead tells as well, and before any that is not may be many */
+	c->scan->ignore_killed_tuples = false;
+	found = index_getnext_tid(c->scan, ForwardScanDirection) != NULL;
+	c->scan->ignore_killed_tuples = true;
+	if (!found)
 		return false;
 	*priority = DatumGetInt32(
 		index_getattr(c->scan->xs_itup, Anum_idx_priority, c->scan->xs_itupdesc, &isnull));
@@ -500,6 +517,7 @@ next_queue(UdbJobTable *table, Snapshot snapshot, const text *after)
 
 	ScanKeyInit(&key, Anum_idx_queue, BTGreaterStrategyNumber, F_TEXT_GT, PointerGetDatum(after));
 	scan->xs_want_itup = true;
+	scan->ignore_killed_tuples = false;
 	index_rescan(scan, &key, 1, NULL, 0);
 	if (index_getnext_tid(scan, ForwardScanDirection) != NULL)
 		result = DatumGetTextPCopy(

@@ -306,6 +306,8 @@ udb_queue_hint_all_due(void)
 		SpinLockAcquire(&e->mutex);
 		e->hint.due = DT_NOBEGIN;
 		e->hint.due_since = DT_NOBEGIN;
+		e->hint.claims = DT_NOBEGIN;
+		e->hint.claims_since = DT_NOBEGIN;
 		SpinLockRelease(&e->mutex);
 	}
 }

@@ -206,13 +206,25 @@ tell(bool committed)
 		if (touched_more)
 			udb_queue_hint_all_due();
 	}
+	else
+	{
+		/* claims that it took over have run out again, and jobs that it made ready are delayed */
+		for (int i = 0; i < ntouched; i++)
+		{
+			udb_queue_hint_claim(touched[i].id.key, DT_NOBEGIN);
+			udb_queue_hint_due(touched[i].id.key, DT_NOBEGIN);
+		}
+		if (touched_more)
+			udb_queue_hint_all_due();
+	}
 	pg_memory_barrier();
 	if (pg_atomic_read_u32(&area->nwaiters) == 0)
 		return;
 	if (touched_more)
 		wake(0);
 	for (int i = 0; i < ntouched && !touched_more; i++)
-		if (committed ? touched[i].ready || touched[i].due != DT_NOEND : touched[i].claimed)
+		if (committed ? touched[i].ready || touched[i].due != DT_NOEND :
+						touched[i].claimed || touched[i].ready)
 			wake(touched[i].id.wait_key);
 }
 
