@@ -123,8 +123,6 @@ DECLARE
 		'udb.request_saga_recompensation(uuid, text)',
 		'udb.schedule(text, text, text, jsonb, text, integer, integer, text, text)',
 		'udb.unschedule(text, text)',
-		'udb.register_migration(text, integer, text, text, text, boolean)',
-		'udb.migrate(text, integer)',
 		'udb.start_migration_run(text, text, text, text, text, text)',
 		'udb.record_migration_op(uuid, integer, text, text, text, text, jsonb, text, text)',
 		'udb.finish_migration_run(uuid, text, text, text)',
@@ -177,7 +175,6 @@ BEGIN
 		tables := tables || ARRAY['udb.registries', 'udb.registry_records', 'udb.registry_consumers',
 			'udb.registry_consumer_status'];
 		tables := tables || ARRAY['udb.schedule_status', 'udb.schedules'];
-		tables := tables || ARRAY['udb.schema_stamps', 'udb.migration_steps', 'udb.migration_history'];
 		tables := tables || ARRAY['udb.migration_runs', 'udb.migration_op_ledger'];
 	END IF;
 	FOREACH object IN ARRAY functions LOOP
