@@ -135,8 +135,11 @@ forget_all(void)
 static void
 forget(CachedRegistry *cached)
 {
-	MemoryContextDelete(cached->context);
+	MemoryContext context = cached->context;
+
+	/* its name is in there; and another entry may move to its place */
 	(void) registries_delete(cache, cached->name);
+	MemoryContextDelete(context);
 }
 
 static CachedRegistry *
