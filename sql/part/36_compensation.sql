@@ -25,7 +25,7 @@ BEGIN
 	END IF;
 	SELECT e.n - 1, e.element INTO place, element FROM jsonb_array_elements(saga.steps) WITH ORDINALITY e(element, n)
 	WHERE e.element->>'step' = $2 ORDER BY e.n LIMIT 1;
-	IF element ? 'done' THEN
+	IF element->'done' NOT IN ('false', 'null') THEN
 		RETURN false;
 	ELSIF saga.status NOT IN ('pending', 'in_progress', 'indeterminate', 'in_doubt', 'failed') OR saga.runner IS NOT NULL THEN
 		RAISE SQLSTATE 'UD057' USING

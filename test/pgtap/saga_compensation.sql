@@ -1,7 +1,7 @@
 -- Steps of sagas and their compensation, in one transaction, so that the worker does not see it: sweep_sagas() is
 -- called by hand.
 BEGIN;
-SELECT plan(136);
+SELECT plan(137);
 
 -- A saga of three steps, two of which can be undone.
 CREATE FUNCTION pg_temp.order_saga(compensations jsonb DEFAULT '[{"step": "reserve", "queue": "stock", "payload": {"shelf": 4}},
@@ -79,6 +79,8 @@ SELECT steps AS before, updated_at AS then FROM udb.get_saga(:'id') \gset
 SELECT ok(NOT udb.saga_step(:'id', 'debit', '{"n": 2}'), 'the same step again is told');
 SELECT is((steps, current_step, updated_at)::text, (:'before'::jsonb, 2, :'then'::timestamptz)::text, 'and changes nothing') FROM udb.get_saga(:'id');
 SELECT ok(udb.saga_step(:'id', 'plan'), 'a plan can be carried out in any order');
+SELECT ok(udb.saga_step(p.id, 'a') AND udb.saga_step(p.id, 'b') AND NOT udb.saga_step(p.id, 'a'), 'also one that says it is not done yet')
+FROM (SELECT udb.record_saga(steps => '[{"step": "a", "done": false}, {"step": "b", "done": null}]') AS id) p;
 SELECT is(steps #> '{0,done}', '3', 'and its number is that of this order') FROM udb.get_saga(:'id');
 SELECT throws_ok($$ SELECT udb.saga_step('018f0000-0000-4000-8000-00000000dead', 'x') $$, 'UD055', NULL, 'a saga that is missing has no steps');
 SELECT throws_ok(format($$ SELECT udb.saga_step(%L, %L) $$, :'id', s), c, NULL, format('a step cannot be %L', left(s, 5)))
