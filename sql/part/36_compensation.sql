@@ -66,7 +66,7 @@ BEGIN
 				WHEN jsonb_typeof(e.element->'queue') IS DISTINCT FROM 'string'
 					OR octet_length(e.element->>'queue') NOT BETWEEN 1 AND 255 THEN 'has no "queue" of 1 to 255 bytes'
 				WHEN jsonb_typeof(e.element->'payload') <> 'object' THEN 'has a "payload" that is not an object'
-				WHEN e.element ? 'max_attempts' AND coalesce(e.element->>'max_attempts', '') !~ '^[1-9]\d{0,5}$'
+				WHEN e.element ? 'max_attempts' AND coalesce(e.element->>'max_attempts', '') !~ '^[1-9][0-9]{0,5}$'
 					THEN 'has a "max_attempts" that is not a positive number'
 				WHEN EXISTS (SELECT FROM jsonb_array_elements(compensations) WITH ORDINALITY o(element, n)
 					WHERE o.element->>'step' = e.element->>'step' AND o.n < e.n) THEN 'is the second for its step'

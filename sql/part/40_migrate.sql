@@ -80,7 +80,7 @@ BEGIN
 			DETAIL = 'The limit is 255 bytes.';
 	ELSIF $2 <= 0 THEN
 		RAISE invalid_parameter_value USING MESSAGE = 'version must be greater than zero';
-	ELSIF $3 = '' OR $4 !~ '\S' THEN
+	ELSIF $3 = '' OR $4 !~ '[^[:space:]]' THEN
 		RAISE invalid_parameter_value USING
 			MESSAGE = format('%s of a migration step must not be empty', CASE WHEN $3 = '' THEN 'name' ELSE 'sql' END);
 	ELSIF NOT $6 AND $5 IS NULL THEN

@@ -229,3 +229,13 @@ DROP ROLE regress_migrate_admin, regress_migrate_role, regress_migrate_none;
 \set VERBOSITY terse
 SET client_min_messages = warning;
 DROP SCHEMA mig CASCADE;
+
+-- Whatever a backslash means in the session.
+\c -
+SET standard_conforming_strings = off;
+SET escape_string_warning = off;
+SELECT udb.register_migration('odd', 1, 'no capitals', 'create table t (a int)');
+SELECT udb.register_migration('odd', 2, 'empty', E' \n\t');
+SELECT udb._check_compensations(NULL, '[]', '[{"step": "a", "queue": "q", "max_attempts": 20}]');
+RESET standard_conforming_strings;
+DELETE FROM udb.migration_steps WHERE component = 'odd';
