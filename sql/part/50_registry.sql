@@ -319,8 +319,9 @@ COMMENT ON FUNCTION udb.wait_for_registry(text, interval, text) IS
 
 -- sweep_registries(): call the handler of one consumer that is behind, with up to 1000 records, and move its
 -- watermark. One that fails keeps its watermark and its error, and is tried again later: after 1 second,
--- doubled with each failure up to 5 minutes. Returns how many records were handed over, at least 1 if a
--- handler was called. The worker does this again until it is 0. Writes registry_consumers, and what handlers do.
+-- doubled with each failure up to 5 minutes, with half as many records each time. Returns how many were handed
+-- over, at least 1 if a handler was called. The worker does this again until it is 0. Writes registry_consumers,
+-- and what handlers do.
 CREATE FUNCTION udb.sweep_registries() RETURNS bigint
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 	AS $$
@@ -340,7 +341,9 @@ BEGIN
 	IF NOT FOUND THEN
 		RETURN 0;
 	END IF;
-	SELECT n.upto, n.last_removal INTO upto, removal FROM udb._registry_next(c.registry, c.applied, 1000) n;
+	-- fewer after each failure: what is too much at once must not stop it for ever
+	SELECT n.upto, n.last_removal INTO upto, removal
+	FROM udb._registry_next(c.registry, c.applied, greatest(1000 >> least(c.failures, 10), 1)) n;
 	IF upto IS NULL OR upto <= c.applied THEN
 		RETURN 0;
 	END IF;
@@ -355,8 +358,12 @@ BEGIN
 			failures = 0, last_error = NULL, not_before = NULL,
 			last_attempt = clock_timestamp(), last_reconciled = clock_timestamp()
 		WHERE k.consumer = c.consumer;
-	EXCEPTION WHEN OTHERS THEN
+	EXCEPTION WHEN OTHERS OR assert_failure OR query_canceled THEN
 		GET STACKED DIAGNOSTICS error = MESSAGE_TEXT;
+		-- who has called this by hand and cancels it does not want it to go on
+		IF sqlstate = '57014' AND pg_backend_pid() IS DISTINCT FROM (SELECT max(w.worker_pid) FROM udb._worker_status() w) THEN
+			RAISE;
+		END IF;
 		UPDATE udb.registry_consumers k SET failures = k.failures + 1, last_error = sqlstate || ': ' || error,
 			not_before = clock_timestamp() + interval '1 second' * least(2 ^ least(k.failures, 20), 300),
 			last_attempt = clock_timestamp()

@@ -107,6 +107,39 @@ SELECT udb.sweep_registries(), udb.sweep_registries(), udb.sweep_registries();
 SELECT consumer, lag, failures, last_error, not_before FROM udb.registry_consumer_status ORDER BY 1;
 ROLLBACK;
 
+-- an assertion is an error like any other; what cancels the call itself is not kept back
+BEGIN;
+SELECT udb.create_registry('t_handler');
+SELECT udb.create_registry_consumer('bad', 't_handler', 't_handler.run(text, udb.registry_record[], boolean)');
+SELECT udb.create_registry_consumer('good', 't_handler', 't_handler.note(text, udb.registry_record[], boolean)');
+SELECT udb.put_record('t_handler', 'a', '"DO $$ BEGIN ASSERT false, ''not so''; END $$"');
+SELECT udb.sweep_registries(), udb.sweep_registries(), udb.sweep_registries();
+SELECT consumer, lag, last_error FROM udb.registry_consumer_status ORDER BY 1;
+UPDATE udb.registry_consumers SET not_before = NULL;
+SELECT udb.put_record('t_handler', 'a', '"SELECT pg_sleep(600)"');
+SET LOCAL statement_timeout = 50;
+SELECT udb.sweep_registries();
+ROLLBACK;
+
+-- one that cannot do so many at once gets half as many each time
+BEGIN;
+SELECT udb.create_registry('t_handler');
+SELECT udb.create_registry_consumer('h', 't_handler', 't_handler.note(text, udb.registry_record[], boolean)');
+INSERT INTO udb.registry_records SELECT 't_handler', 'k' || i, '0', i FROM generate_series(1, 1200) i;
+UPDATE udb.registries SET watermark = 1200 WHERE registry = 't_handler';
+ALTER TABLE t_handler.calls ADD CONSTRAINT few CHECK (length(records) < 5000);
+CREATE FUNCTION pg_temp.again() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+	UPDATE udb.registry_consumers SET not_before = NULL;
+	PERFORM udb.sweep_registries();
+	RETURN (SELECT format('%s %s', applied, failures) FROM udb.registry_consumers);
+END
+$$;
+SELECT pg_temp.again(), pg_temp.again(), pg_temp.again(), pg_temp.again();
+UPDATE udb.registry_consumers SET failures = 1000;
+SELECT pg_temp.again();
+ROLLBACK;
+
 -- what somebody's function must not do in a process that could do anything
 CREATE FUNCTION pg_temp.does(statement text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
