@@ -215,6 +215,9 @@ apply(const Call *call)
 	INSTR_TIME_SUBTRACT(duration, start);
 
 	UDB_DEBUG_POINT("migrate-step-run");
+	/* whoever has cancelled it wants all of it to stop, whether it is needed or not */
+	if (error != NULL && error->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		step_failed(step, error);
 	if (error != NULL || !step->transactional)
 		verified = is_verified(step);
 	if (error != NULL && !verified)

@@ -230,6 +230,15 @@ DROP ROLE regress_migrate_admin, regress_migrate_role, regress_migrate_none;
 SET client_min_messages = warning;
 DROP SCHEMA mig CASCADE;
 
+-- What is cancelled stops there, whatever its verify query says.
+SELECT udb.register_migration('cancelled', 1, 'slow', 'SELECT pg_sleep(600)', 'SELECT true'),
+	udb.register_migration('cancelled', 2, 'next', 'SELECT 1 / 0');
+SET statement_timeout = 100;
+CALL udb.migrate('cancelled');
+RESET statement_timeout;
+SELECT udb.schema_stamp('cancelled');
+SELECT state, error FROM udb.list_migration_runs('cancelled');
+
 -- Whatever a backslash means in the session.
 \c -
 SET standard_conforming_strings = off;
