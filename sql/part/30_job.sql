@@ -479,12 +479,24 @@ CREATE FUNCTION udb.extend_job(job_id bigint, claim_token bigint, visibility int
 	LANGUAGE plpgsql VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 	AS $$
 #variable_conflict use_column
+DECLARE
+	j udb.jobs;
+	until timestamptz;
 BEGIN
 	PERFORM udb._check_store($4), udb._check_not_null('job_id', $1), udb._check_not_null('claim_token', $2),
 		udb._check_duration('visibility', $3, true);
-	UPDATE udb.jobs l SET visible_until = clock_timestamp() + $3
-	WHERE l.job_id = $1 AND l.claim_token = $2 AND l.state = 'claimed' AND l.visible_until > clock_timestamp();
-	RETURN FOUND;
+	SELECT * INTO j FROM udb.jobs l WHERE l.job_id = $1 AND l.claim_token = $2 AND l.state = 'claimed' FOR UPDATE;
+	until := clock_timestamp() + $3;
+	IF NOT FOUND OR j.visible_until <= clock_timestamp() THEN
+		RETURN false;
+	ELSIF until >= j.visible_until THEN
+		UPDATE udb.jobs SET visible_until = until WHERE job_id = $1;
+	ELSE
+		-- sooner than those know who have seen it: to a place that they have not passed
+		PERFORM udb._job_moved(j.ready_seq);
+		UPDATE udb.jobs SET visible_until = until, ready_seq = udb._next_job_seq(j.queue) WHERE job_id = $1;
+	END IF;
+	RETURN true;
 END
 $$;
 REVOKE EXECUTE ON FUNCTION udb.extend_job(bigint, bigint, interval, text) FROM PUBLIC;

@@ -433,7 +433,8 @@ udb_horizon_wait(UdbOutbox *outbox, uint64 position, uint32 wakes, TimestampTz d
 			InvalidateCatalogSnapshot();
 			if (timeout > 0)
 				(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-								 timeout, udb_wait_event(&wait_event, "UdbWaitForEvents"));
+								 Min(timeout, INT_MAX),
+								 udb_wait_event(&wait_event, "UdbWaitForEvents"));
 			ResetLatch(MyLatch);
 		}
 		CHECK_FOR_INTERRUPTS();

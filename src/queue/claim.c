@@ -9,8 +9,8 @@
  * progress is left to that.  Jobs whose claim has run out keep their place in the
  * index, and are taken over there.
  *
- * A transaction with a fixed snapshot takes only what that shows, and leaves to
- * others what time has brought: it could not update rows that were changed since.
+ * A transaction with a fixed snapshot takes only what that shows, as it could not
+ * update rows that were changed since, and buries nothing.
  *
  * Rows are locked one by one and never waited for.  The cursor does not pass what
  * this transaction itself has changed, as that may be rolled back.
@@ -168,13 +168,13 @@ has_attempts_left(const UdbJobRow *row)
 
 /* Whether the fixed snapshot shows this version. */
 static bool
-in_snapshot(Claim *c, HeapTuple tuple)
+in_snapshot(HeapTuple tuple, Buffer buffer)
 {
 	bool		visible;
 
-	LockBuffer(c->buffer, BUFFER_LOCK_SHARE);
-	visible = HeapTupleSatisfiesVisibility(tuple, GetTransactionSnapshot(), c->buffer);
-	LockBuffer(c->buffer, BUFFER_LOCK_UNLOCK);
+	LockBuffer(buffer, BUFFER_LOCK_SHARE);
+	visible = HeapTupleSatisfiesVisibility(tuple, GetTransactionSnapshot(), buffer);
+	LockBuffer(buffer, BUFFER_LOCK_UNLOCK);
 	return visible;
 }
 
@@ -203,7 +203,7 @@ visit(Claim *c)
 			c->next = Min(c->next, c->now + BUSY_USECS);
 		return false;
 	}
-	if (c->fixed && !in_snapshot(c, &tuple))
+	if (c->fixed && !in_snapshot(&tuple, c->buffer))
 		return false;
 	own = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple.t_data));
 	udb_job_row(&c->table, &tuple, &row);
@@ -268,8 +268,13 @@ scan_priority(Claim *c, int32 priority)
 		MemoryContextSwitchTo(oldcontext);
 		MemoryContextReset(c->context);
 	}
-	if (!c->fixed && (cursor > from || from == 0))
-		udb_queue_hint_advance(c->id.key, priority, cursor, from == 0);
+	if (c->fixed || (cursor <= from && from > 0))
+		return;
+
+	/* what a claim holds below the cursor must be known before anything can go wrong */
+	if (c->next != DT_NOEND)
+		udb_queue_hint_claim(c->id.key, c->next);
+	udb_queue_hint_advance(c->id.key, priority, cursor, from == 0);
 }
 
 /* The highest priority that has entries, below "limit" if that is given. */
@@ -353,11 +358,81 @@ scan_queue(Claim *c)
 
 	if (c->token != 0)
 		c->next = Min(c->next, c->visible_until);
+
+	/* those stay until the sweep has dealt with them; it looks again */
+	if (c->collect && c->nover > 0)
+		c->next = c->now;
+	if (c->next != DT_NOEND)
+		udb_queue_hint_claim(c->id.key, c->next);
 	if (c->full)
 		udb_queue_hint_looked_claims(c->id.key, &c->hint, end ? c->next : c->now,
 									 pause_until(c->now));
-	else if (c->next != DT_NOEND)
-		udb_queue_hint_claim(c->id.key, c->next);
+}
+
+/*
+ * The same with a fixed snapshot: of the delayed jobs that it shows and nobody has
+ * changed since, those that are due; true if there are any.  *next is when the first
+ * of the others is due.  An UPDATE would throw if it met one that was changed.
+ */
+static bool
+make_ready_fixed(Claim *c, TimestampTz *next)
+{
+	static UdbRelation jobs_due_idx = {"jobs_due_idx"};
+	Relation	index = index_open(udb_relation_oid(&jobs_due_idx), AccessShareLock);
+	IndexScanDesc scan;
+	Buffer		buffer = InvalidBuffer;
+	int			max = c->peek ? 1 : Max(c->batch, MAKE_READY);
+	int			n = 0;
+	ScanKeyData key;
+
+	*next = DT_NOEND;
+	InitDirtySnapshot(c->dirty);
+	scan = udb_index_beginscan(c->table.rel, index, &c->dirty, 1);
+	ScanKeyInit(&key, Anum_idx_queue, BTEqualStrategyNumber, F_TEXTEQ, PointerGetDatum(c->queue));
+	scan->xs_want_itup = true;
+	index_rescan(scan, &key, 1, NULL, 0);
+	while (n < max && index_getnext_tid(scan, ForwardScanDirection) != NULL)
+	{
+		HeapTupleData tuple;
+		UdbJobRow	row;
+		bool		all_dead = false;
+		TimestampTz due;
+
+		CHECK_FOR_INTERRUPTS();
+		if (!udb_job_fetch(&c->table, &scan->xs_heaptid, &c->dirty, &tuple, &buffer, &all_dead))
+		{
+			scan->kill_prior_tuple = all_dead;
+			continue;
+		}
+		if (TransactionIdIsValid(c->dirty.xmin) || TransactionIdIsValid(c->dirty.xmax) ||
+			!in_snapshot(&tuple, buffer))
+			continue;
+		udb_job_row(&c->table, &tuple, &row);
+		due = DatumGetTimestampTz(udb_job_value(&row, due_at));
+		if (due > c->now)
+		{
+			*next = due;
+			break;
+		}
+		if (!c->peek)
+		{
+			udb_job_value(&row, ready_seq) = Int64GetDatum(udb_job_seq_next());
+			udb_job_isnull(&row, ready_seq) = false;
+			udb_job_isnull(&row, due_at) = true;
+			udb_job_value(&row, state) = CStringGetTextDatum("ready");
+			if (!udb_job_try_update(&c->table, &tuple, &row))
+				continue;
+			udb_queue_touch_ready(c->id);
+		}
+		n++;
+	}
+	if (BufferIsValid(buffer))
+		ReleaseBuffer(buffer);
+	index_endscan(scan);
+	index_close(index, NoLock);
+	if (n > 0 && !c->peek)
+		CommandCounterIncrement();
+	return n > 0;
 }
 
 /* When the first delayed job is due that a new snapshot shows, DT_NOEND if there is none. */
@@ -414,10 +489,7 @@ look_for_due(Claim *c, TimestampTz *next)
 	TimestampTz due = c->hint.due;
 
 	if (c->fixed)
-	{
-		*next = DT_NOEND;
-		return false;
-	}
+		return make_ready_fixed(c, next);
 	if (c->now < due || c->now < c->hint.due_pause)
 	{
 		*next = Max(due, c->hint.due_pause);
@@ -497,7 +569,7 @@ udb_queue_has_jobs(const text *queue, TimestampTz *next)
 		scan_queue(c);
 		found = c->taken > 0;
 		*next = Min(*next, c->next);
-		if (!c->full)
+		if (!c->full && !c->fixed)
 			*next = Min(*next, Max(c->hint.claims, c->hint.claims_pause));
 	}
 	udb_job_table_close(&c->table);

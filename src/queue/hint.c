@@ -130,6 +130,8 @@ static void
 claim_element(uint64 key, TimestampTz now)
 {
 	Element	   *e;
+	uint32		due_look;
+	uint32		claims_look;
 
 	LWLockAcquire(&area->lock, LW_EXCLUSIVE);
 	e = lock_element(key);
@@ -146,7 +148,13 @@ claim_element(uint64 key, TimestampTz now)
 		SpinLockAcquire(&e->mutex);
 		e->key = key;
 		e->used = now;
+		due_look = e->hint.due_look;
+		claims_look = e->hint.claims_look;
 		know_nothing(&e->hint, now);
+
+		/* looks that are under way are not this queue's */
+		e->hint.due_look = due_look + 1;
+		e->hint.claims_look = claims_look + 1;
 	}
 	SpinLockRelease(&e->mutex);
 	LWLockRelease(&area->lock);

@@ -15,7 +15,7 @@
 #include "utils/relcache.h"
 
 /* priorities of a queue for which it is known where to begin */
-#define UDB_HINT_PRIORITIES 8
+#define UDB_HINT_PRIORITIES 64
 
 typedef struct UdbQueueHint
 {

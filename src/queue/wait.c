@@ -331,16 +331,17 @@ stop_waiting(int code, Datum arg)
 		pg_atomic_fetch_sub_u32(&area->nwaiters, 1);
 }
 
-/* Sleep until woken, but not beyond that time. */
+/* Sleep until woken, but not beyond that time, nor for longer than WaitLatch() can. */
 static void
 sleep_until(TimestampTz until)
 {
 	static uint32 wait_event = 0;
-	long		timeout = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), until);
+	TimestampTz now = GetCurrentTimestamp();
+	int64		usecs = until > now ? Min(until, now + USECS_PER_DAY) - now : 0;
 
 	/* a catalog snapshot would pin the vacuum horizon */
 	InvalidateCatalogSnapshot();
-	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout + 1,
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, usecs / 1000 + 1,
 					 udb_wait_event(&wait_event, "UdbWaitForJobs"));
 	ResetLatch(MyLatch);
 	CHECK_FOR_INTERRUPTS();
@@ -440,6 +441,9 @@ udb_await_jobs(PG_FUNCTION_ARGS)
 	if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
 		elog(ERROR, "SPI_connect_ext failed");
 	SPI_commit();
+
+	/* whoever claims after this has a new snapshot, whatever the session's default is */
+	XactIsoLevel = XACT_READ_COMMITTED;
 	values[0] = BoolGetDatum(wait_for_jobs(queue, usecs));
 	if (SPI_finish() != SPI_OK_FINISH)
 		elog(ERROR, "SPI_finish failed");
