@@ -92,9 +92,12 @@ BEGIN
 		PERFORM udb._check_name('ordering_key', $8, 1024);
 	END IF;
 	zone := udb._schedule_time_zone($5);
+
+	-- by itself, so that the context of an error is not the statement below
+	upcoming := udb._next_firing($2, zone, now, now);
 	INSERT INTO udb.schedules AS s
 		(name, spec, time_zone, queue, payload, priority, max_attempts, ordering_key, changed_at, next_run_at)
-	VALUES ($1, $2, zone, $3, $4, $6, $7, $8, now, udb._next_firing($2, zone, now, now))
+	VALUES ($1, $2, zone, $3, $4, $6, $7, $8, now, upcoming)
 	ON CONFLICT (name) DO UPDATE SET spec = excluded.spec, time_zone = excluded.time_zone, queue = excluded.queue,
 		payload = excluded.payload, priority = excluded.priority, max_attempts = excluded.max_attempts,
 		ordering_key = excluded.ordering_key, failures = 0, retry_at = NULL, last_error = NULL,
