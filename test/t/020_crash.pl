@@ -82,7 +82,7 @@ sub round
 		$_->{run}->pump_nb foreach @writers;
 		$consumer->query($consume);
 		$passes++;
-		return $consumer->query('SELECT count(*) FROM business') >= $enough;
+		return $passes > 1 && $consumer->query('SELECT count(*) FROM business') >= $enough;
 	});
 	$consumer->query($consume =~ s/COMMIT;//r);
 	$crash->($writers[0]);
@@ -100,7 +100,7 @@ sub round
 		}
 	}
 	$consumer->quit;
-	return $passes;
+	return;
 }
 
 sub check
@@ -142,21 +142,19 @@ sub check
 }
 
 # One of the writers' backends dies.
-my $passes = round('backend', sub {
+round('backend', sub {
 	my ($writer) = @_;
 	my $pid = sql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND query ~ 'business|enqueue|COMMIT' AND pid <> pg_backend_pid() ORDER BY random() LIMIT 1");
 
 	crash_backend($node, $pid);
 });
-cmp_ok($passes, '>', 1, 'backend: the consumer was reading meanwhile');
 check('backend');
 
 # The whole server dies.
-$passes = round('server', sub {
+round('server', sub {
 	crash_server($node);
 	$node->start;
 });
-cmp_ok($passes, '>', 1, 'server: the consumer was reading meanwhile');
 check('server');
 
 # ---- asynchronous commit -------------------------------------------------------------------------
