@@ -21,16 +21,14 @@
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
-#include "tcop/utility.h"
 
+#include "common/prepared.h"
 #include "outbox/horizon.h"
 #include "outbox/store.h"
 #include "outbox/xact.h"
 
 /* whose waiting sessions are to look again if this transaction commits */
 static UdbOutbox *wake_all = NULL;
-static ProcessUtility_hook_type prev_process_utility = NULL;
 
 void
 udb_outbox_wake_all_at_commit(UdbOutbox *outbox)
@@ -88,26 +86,9 @@ subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
  * callbacks, so wake here whom its end concerns.
  */
 static void
-process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params,
-				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+prepared_ended(bool committed)
 {
-	bool		ends_prepared = false;
-
-	if (IsA(pstmt->utilityStmt, TransactionStmt))
-	{
-		TransactionStmtKind kind = ((TransactionStmt *) pstmt->utilityStmt)->kind;
-
-		ends_prepared = kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED;
-	}
-
-	if (prev_process_utility)
-		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-
-	if (ends_prepared)
-		udb_horizon_prepared_ended();
+	udb_horizon_prepared_ended();
 }
 
 void
@@ -115,6 +96,5 @@ udb_outbox_xact_init(void)
 {
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
-	prev_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = process_utility;
+	udb_on_prepared_end(prepared_ended);
 }

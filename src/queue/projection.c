@@ -46,9 +46,7 @@
 #include "common/hashfn.h"
 #include "funcapi.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "storage/spin.h"
-#include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/rel.h"
@@ -60,6 +58,7 @@
 #include "common/database.h"
 #include "common/debugpoint.h"
 #include "common/guc.h"
+#include "common/prepared.h"
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "queue/projection.h"
@@ -108,8 +107,6 @@ static TimestampTz claimed = DT_NOEND;	/* likewise */
 static uint64 ended[MAX_ENDED];
 static int	nended = 0;
 static bool ended_more = false;
-
-static ProcessUtility_hook_type prev_process_utility = NULL;
 
 static Size
 projection_size(void)
@@ -262,26 +259,11 @@ subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
 }
 
 static void
-process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params, QueryEnvironment *env,
-				DestReceiver *dest, QueryCompletion *qc)
+prepared_ended(bool committed)
 {
-	bool		ends_prepared = false;
-	int			slot;
+	int			slot = udb_database_find(MyDatabaseId);
 
-	if (IsA(pstmt->utilityStmt, TransactionStmt))
-	{
-		TransactionStmtKind kind = ((TransactionStmt *) pstmt->utilityStmt)->kind;
-
-		ends_prepared = kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED;
-	}
-
-	if (prev_process_utility)
-		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-
-	if (ends_prepared && (slot = udb_database_find(MyDatabaseId)) >= 0)
+	if (slot >= 0)
 	{
 		lower_marks(slot, DT_NOBEGIN);
 		udb_tasks_ended(0);
@@ -299,8 +281,7 @@ udb_projection_init(void)
 	udb_shmem_register(&desc);
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
-	prev_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = process_utility;
+	udb_on_prepared_end(prepared_ended);
 }
 
 UDB_FUNCTION(udb_projection_task_changed);

@@ -33,7 +33,6 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/proc.h"
-#include "tcop/utility.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -43,6 +42,7 @@
 #include "common/compat.h"
 #include "common/debugpoint.h"
 #include "common/interval.h"
+#include "common/prepared.h"
 #include "common/shmem.h"
 #include "queue/claim.h"
 #include "queue/hint.h"
@@ -75,8 +75,6 @@ static Touched touched[MAX_TOUCHED];
 static int	ntouched = 0;
 static bool touched_more = false;
 static int64 floor_seq = PG_INT64_MAX;
-
-static ProcessUtility_hook_type prev_process_utility = NULL;
 
 static Size
 wait_size(void)
@@ -269,30 +267,11 @@ subxact_callback(SubXactEvent event, SubTransactionId subid, SubTransactionId pa
 }
 
 static void
-process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params,
-				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+prepared_ended(bool committed)
 {
-	bool		ends_prepared = false;
-
-	if (IsA(pstmt->utilityStmt, TransactionStmt))
-	{
-		TransactionStmtKind kind = ((TransactionStmt *) pstmt->utilityStmt)->kind;
-
-		ends_prepared = kind == TRANS_STMT_COMMIT_PREPARED || kind == TRANS_STMT_ROLLBACK_PREPARED;
-	}
-
-	if (prev_process_utility)
-		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-
-	if (ends_prepared)
-	{
-		udb_queue_hint_all_due();
-		pg_memory_barrier();
-		wake(0);
-	}
+	udb_queue_hint_all_due();
+	pg_memory_barrier();
+	wake(0);
 }
 
 void
@@ -306,8 +285,7 @@ udb_queue_wait_init(void)
 	udb_shmem_register(&desc);
 	RegisterXactCallback(xact_callback, NULL);
 	RegisterSubXactCallback(subxact_callback, NULL);
-	prev_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = process_utility;
+	udb_on_prepared_end(prepared_ended);
 }
 
 static void

@@ -24,10 +24,8 @@
 #include "commands/async.h"
 #include "common/hashfn.h"
 #include "miscadmin.h"
-#include "nodes/parsenodes.h"
 #include "port/atomics.h"
 #include "storage/condition_variable.h"
-#include "tcop/utility.h"
 #include "utils/resowner.h"
 #include "utils/snapmgr.h"
 #include "utils/timestamp.h"
@@ -35,6 +33,7 @@
 #include "common/compat.h"
 #include "common/database.h"
 #include "common/guc.h"
+#include "common/prepared.h"
 #include "common/shmem.h"
 #include "common/spi.h"
 #include "reactor/wake.h"
@@ -55,8 +54,6 @@ static WakeSlot *slots = NULL;	/* by database slot */
 
 /* the groups that this transaction has touched, as bits */
 static uint32 touched = 0;
-
-static ProcessUtility_hook_type prev_process_utility = NULL;
 
 /* of the worker: what listeners have been told, and when things may be done again */
 static uint64 notified = 0;
@@ -135,20 +132,10 @@ release_callback(ResourceReleasePhase phase, bool is_commit, bool is_top_level, 
 }
 
 static void
-process_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree,
-				ProcessUtilityContext context, ParamListInfo params,
-				QueryEnvironment *env, DestReceiver *dest, QueryCompletion *qc)
+prepared_ended(bool committed)
 {
-	bool		commit_prepared = IsA(pstmt->utilityStmt, TransactionStmt) &&
-		((TransactionStmt *) pstmt->utilityStmt)->kind == TRANS_STMT_COMMIT_PREPARED;
-
-	if (prev_process_utility)
-		prev_process_utility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-	else
-		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, qc);
-
-	/* whose databases do not use udb have no slot, and need none */
-	if (commit_prepared && udb_database_find(MyDatabaseId) >= 0)
+	/* databases that do not use udb have no slot, and need none */
+	if (committed && udb_database_find(MyDatabaseId) >= 0)
 	{
 		(void) udb_database_slot();
 		wake(~UINT32_C(0));
@@ -165,8 +152,7 @@ udb_reactor_wake_init(void)
 
 	udb_shmem_register(&desc);
 	RegisterResourceReleaseCallback(release_callback, NULL);
-	prev_process_utility = ProcessUtility_hook;
-	ProcessUtility_hook = process_utility;
+	udb_on_prepared_end(prepared_ended);
 }
 
 /* ---- waiting ---- */
