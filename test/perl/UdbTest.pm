@@ -38,7 +38,8 @@ sub new_cluster
 	my ($name, %opt) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 
-	$node->init(allows_streaming => $opt{streaming} ? 1 : 0);
+	# whatever the locale of who runs the tests
+	$node->init(allows_streaming => $opt{streaming} ? 1 : 0, extra => [ '--encoding=UTF8', '--locale=C' ]);
 	# PostgreSQL's own tests switch restart_after_crash off.
 	$node->append_conf('postgresql.conf', <<'CONF' . ($opt{conf} // ''));
 shared_preload_libraries = 'udb'
