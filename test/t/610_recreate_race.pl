@@ -20,6 +20,8 @@ $reader->send('SELECT udb.outbox_stable_seq()');
 $writer->send("SELECT udb.enqueue('t', '\"late\"')");
 wait_for_sql($node, "SELECT count(*) = 2 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
 $node->safe_psql('postgres', 'BEGIN; DROP EXTENSION udb; CREATE EXTENSION udb; COMMIT');
+# Whoever has to make the first segment keeps others waiting until he commits.
+$node->safe_psql('postgres', "SELECT udb.enqueue('t', '0')");
 $slow->query("BEGIN; SELECT udb.enqueue('t', '1')");
 $node->safe_psql('postgres', "SELECT udb.enqueue('t', '2')");
 $lock->query('SELECT pg_advisory_unlock(1)');
@@ -28,9 +30,9 @@ my ($out, $err) = $writer->receive_all;
 
 like($err, qr/ERROR:/, 'a writer with a position of the old log gets an error');
 is($node->safe_psql('postgres', 'SELECT udb.outbox_stable_seq(), udb.outbox_max_seq()'),
-	'0|2', 'the horizon is that of the new log');
+	'1|3', 'the horizon is that of the new log');
 $slow->query('COMMIT');
 is($node->safe_psql('postgres', "SELECT string_agg(event_seq || ':' || (payload #>> '{}'), ' ') FROM udb.peek(0)"),
-	'1:1 2:2', 'the new log has its own events');
+	'1:0 2:1 3:2', 'the new log has its own events');
 
 done_testing();
